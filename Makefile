@@ -8,6 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
+SOAK_SEEDS ?= 10000
 ARGS ?=
 JOBS ?= 2
 ROOM ?=
@@ -89,7 +90,8 @@ model: env  ## all histories of a small quorum: make model ARGS='--epochs 2 --va
 mutants: env  ## plants bugs, one at a time, and checks that a test sees each: make mutants ARGS=client_leftovers
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-soak: env peers  ## the kill tests on all flights, three times each; other people's test suites beside stock Kafka
+soak: env peers  ## 10,000 simulated clusters; the kill tests on all flights; other people's suites beside stock Kafka
+	$(BIN)/python -m tests.simulation --scenario cluster --scenario quorum --seeds $(SOAK_SEEDS) --states
 	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
 
 bench: env peers  ## side by side with stock Kafka: make bench ARGS=list

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from integration_tests.peers.peers import PeerError
 from . import network, results
 from .cases import GB, Bench
 from .memory import GIB, Memory
-from .sides import OTHER_CHECKOUT, Side, checkout, isthmus, kafka
-from .table import CASES, ISTHMUS, KAFKA, Case
+from .sides import ISTHMUS, KAFKA, OTHER_CHECKOUT, Side, checkout, isthmus, kafka_with
+from .table import CASES, Case
 from .warming import Compiling, warm
 
 COLD_GB = 4.0  # fits small disks; more than the memory is what tells most
@@ -28,21 +29,21 @@ WARM_S = 8.0  # a round; Kafka has as many as its compiler wants, see `warming.p
 class Sides:
     """The brokers of a run: started when the first case asks, Isthmus first; gone at the end."""
 
-    def __init__(self, held: ExitStack, alone: bool, against: Path | None) -> None:
+    def __init__(self, held: ExitStack, alone: bool, against: Path | None, settings: Mapping[str, str]) -> None:
         self.held = held
         self.alone = alone
-        self.makers = {ISTHMUS: isthmus, KAFKA: kafka if against is None else checkout(against)}
-        self.shared: dict[str, Side] = {}
+        self.makers = {ISTHMUS: isthmus, KAFKA: kafka_with(settings) if against is None else checkout(against)}
+        self.shared: dict[tuple[str, int], Side] = {}
 
     def of(self, case: Case, held: ExitStack) -> list[Side]:
         """The sides a case runs on; those that are its own end with `held`."""
-        makers = [self.makers[name] for name in case.sides if name == ISTHMUS or not self.alone]
+        names = [name for name in case.sides if name == ISTHMUS or not self.alone]
         if case.fresh:
-            return [held.enter_context(make(_folder(held))) for make in makers]
-        for make in makers:
-            if make.__name__ not in self.shared:
-                self.shared[make.__name__] = self.held.enter_context(make(_folder(self.held)))
-        return [self.shared[make.__name__] for make in makers]
+            return [held.enter_context(self.makers[name](_folder(held), case.size)) for name in names]
+        for key in ((name, case.size) for name in names):
+            if key not in self.shared:
+                self.shared[key] = self.held.enter_context(self.makers[key[0]](_folder(self.held), case.size))
+        return [self.shared[name, case.size] for name in names]
 
 
 def _folder(held: ExitStack) -> Path:
@@ -93,6 +94,7 @@ def main() -> int:
     network.add_option(parser)
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout of Isthmus in place of Kafka")
+    parser.add_argument("--kafka-set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Kafka's")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
     if given.names == ["list"]:
@@ -108,6 +110,7 @@ def main() -> int:
         chosen = [case for case in chosen if ISTHMUS in case.sides]
     network.take(given, "benchmarks")
     facts = results.facts(given.pairs, given.seconds, given.memory_gib, not given.alone and not given.against)
+    facts["kafka_set"] = given.kafka_set
     if given.against:
         facts["other"], facts["kafka"] = OTHER_CHECKOUT, f"none, but Isthmus {results.commit(given.against)}"
     cold_bytes = int(given.cold_gb * GB)
@@ -115,7 +118,7 @@ def main() -> int:
     failed = False
     with ExitStack() as held:
         memory = Memory(held, int(given.memory_gib * GIB))
-        sides = Sides(held, given.alone, given.against)
+        sides = Sides(held, given.alone, given.against, dict(each.split("=", 1) for each in given.kafka_set))
         for case in chosen:
             print(f"{case.name}: {case.what}", file=sys.stderr, flush=True)
             pairs = min(given.pairs, case.pairs_max)

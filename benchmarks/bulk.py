@@ -92,7 +92,7 @@ class Consume(Bulk):
         self.name = self.topic(self.partitions)
         batch = text_batch(BATCH_BYTES // self.value_bytes, self.value_bytes)
         # The values are as many as the Java tool is told to read; keys, headers and frames come on top.
-        fill(self.side.address, self.name, self.partitions, KEPT_BYTES // BATCH_BYTES * (len(batch) + 256), batch)
+        fill(self.side, self.name, self.partitions, KEPT_BYTES // BATCH_BYTES * (len(batch) + 256), batch)
 
     def measure(self, seconds: float) -> Sample:
         heat(self.side, self.name)

@@ -78,7 +78,7 @@ class Bench:
         """
         name = self.topic(partitions, options)
         begin = random_batch(BEGIN_RECORDS, VALUE_BYTES)
-        fill(self.side.address, name, partitions, partitions * len(begin), begin)
+        fill(self.side, name, partitions, partitions * len(begin), begin)
         return name
 
 
@@ -127,7 +127,7 @@ class FetchBatches(Bench):
 
     def prepare(self) -> None:
         self.name = self.topic(RAW_CONNECTIONS)
-        fill(self.side.address, self.name, RAW_CONNECTIONS, 64 << 20)
+        fill(self.side, self.name, RAW_CONNECTIONS, 64 << 20)
 
     def measure(self, seconds: float) -> Sample:
         heat(self.side, self.name)
@@ -232,12 +232,15 @@ def figures_of(against: str, *arguments: str, timeout_s: float = LOAD_TIMEOUT_S)
     return figures
 
 
-def fill(address: str, topic: str, partitions: int, max_bytes: int, batch: bytes | None = None) -> None:
+def fill(side: Side, topic: str, partitions: int, max_bytes: int, batch: bytes | None = None) -> None:
     """Write `max_bytes` evenly into a topic's partitions."""
     batch = batch or random_batch(BATCH_RECORDS, VALUE_BYTES)
-    frames = [produce_frame(topic, each, batch) for each in range(partitions)]
-    run(address, frames, connections=partitions, seconds=LOAD_TIMEOUT_S, max_bytes=max_bytes,
-        answer_bytes=checked_size(address, frames))  # fmt: skip
+    led: dict[str, list[bytes]] = {}  # frames by the leader's address
+    for each in range(partitions):
+        led.setdefault(side.leader(topic, each).address, []).append(produce_frame(topic, each, batch))
+    for address, frames in led.items():
+        run(address, frames, connections=len(frames), seconds=LOAD_TIMEOUT_S,
+            max_bytes=max_bytes * len(frames) // partitions, answer_bytes=checked_size(address, frames))  # fmt: skip
 
 
 def heat(side: Side, topic: str) -> None:

@@ -23,20 +23,19 @@ from .__main__ import WARM_S, run
 from .cases import Sample
 from .memory import GIB, Memory
 from .results import number
-from .sides import SETTINGS, Isthmus, Side, isthmus, kafka
+from .sides import SETTINGS, IsthmusNode, Side, isthmus, kafka
 from .table import CASES, Metric
 
 NAMES = ("produce-1k-lz4", "produce-1k-lz4-by-2", "produce-100", "produce-100-by-2", "produce-100-lz4",
          "produce-100-lz4-by-2")  # fmt: skip
 
 
-class Storing(Isthmus):
-    """The side of a broker that only stores, and of the one behind it."""
-
-    name = "only stores"
+class Storing(IsthmusNode):
+    """A broker that only stores, and the one behind it, which answers all else."""
 
     def __init__(self, folder: Path, behind: BrokerProcess, port: int, process: subprocess.Popen[str]) -> None:
-        super().__init__(folder, behind)
+        super().__init__(behind)
+        self.folder = folder
         self.port = port
         self.storing = process
 
@@ -67,7 +66,7 @@ def storing(folder: Path) -> Iterator[Side]:
         assert process.stdout
         if process.stdout.readline() != "ready\n":
             raise RuntimeError(f"{' '.join(command)} did not get ready")
-        yield Storing(folder, behind, port, process)
+        yield Side("only stores", {1: Storing(folder, behind, port, process)}, {})
 
 
 def main() -> int:

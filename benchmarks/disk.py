@@ -128,7 +128,7 @@ class Cold(Bench):
         one = random_batch(COLD_BATCH_RECORDS, COLD_VALUE_BYTES)
         left = self.cold_bytes
         while left > 0:
-            fill(self.side.address, self.cold, PARTITIONS, min(left, FILL_STEP_BYTES), one)
+            fill(self.side, self.cold, PARTITIONS, min(left, FILL_STEP_BYTES), one)
             left -= FILL_STEP_BYTES
         chill(self.side, self.cold)
 

@@ -128,10 +128,10 @@ class Partitions(Bench):
         """Seconds from the start of the next process until every partition answers."""
         offsets = offsets_frame(topics, each)
         self.side.launch()
-        while age_s(self.side.pid) < USABLE_S:
+        while age_s(self.side.node.pid) < USABLE_S:
             with contextlib.suppress(OSError):
                 if all_answer(self.side, offsets):
-                    return age_s(self.side.pid)
+                    return age_s(self.side.node.pid)
             time.sleep(POLL_S)
         raise RuntimeError(f"{self.side.name}: not all partitions answer {USABLE_S} s after its start")
 

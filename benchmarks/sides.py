@@ -1,6 +1,7 @@
-"""The two sides of a comparison as processes on loopback: an Isthmus broker and a stock Kafka node.
+"""The two sides of a comparison as processes on loopback: Isthmus brokers and stock Kafka nodes, one each or three.
 
-Both have Kafka's defaults (Isthmus' durability is page_cache, which is Kafka's), one node each, data on the same disk.
+Both have Kafka's defaults (Isthmus' durability is page_cache, which is Kafka's), data on the same disk. In a cluster
+each node is a broker and a controller.
 Only the delay before a deleted topic's files go is shortened, so that a run does not fill the disk. And Kafka looks for
 topics with `flush.ms` every second: by default never.
 """
@@ -13,26 +14,22 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.brokers import BrokerProcess
-from integration_tests.peers.peers import (
-    POM,
-    Cluster,
-    Node,
-    cluster,
-    cpu_seconds,
-    metadata,
-    rss_bytes,
-)
+from integration_tests.brokers import BrokerProcess, running_cluster
+from integration_tests.peers import peers
+from integration_tests.peers.peers import cpu_seconds, metadata, rss_bytes
 
+ISTHMUS, KAFKA = "Isthmus", "Kafka"
 SETTINGS = {"log.segment.delete.delay.ms": 1000}
 KAFKA_SETTINGS = {
     **SETTINGS,
     "log.flush.scheduler.interval.ms": 1000,  # else it never looks at a topic's flush.ms
 }
 OTHER_CHECKOUT = "other checkout"
+REPLICAS = 3  # of each partition, in a cluster
 READY_POLL_S = 0.005
 READY_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
@@ -47,32 +44,126 @@ def age_s(pid: int) -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
-class Side:
-    """A running broker: `name`, `address`, `pid`."""
+class Node(Protocol):
+    """A broker's process, which `begin` starts; `wait` returns when it serves."""
 
-    name: str
-    fsync_options: dict[str, str]  # of a topic whose every answer comes after an fsync
+    @property
+    def address(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def data_folder(self) -> Path: ...
+    def begin(self) -> None: ...
+    def wait(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+    def signal(self, number: int) -> None: ...
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+class IsthmusNode:
+    def __init__(self, process: BrokerProcess) -> None:
+        self.process = process
 
     @property
     def address(self) -> str:
-        raise NotImplementedError
+        return self.process.address
 
     @property
     def pid(self) -> int:
-        raise NotImplementedError
+        return self.process.pid
 
     @property
     def data_folder(self) -> Path:
-        raise NotImplementedError
+        return self.process.folder / "data"
+
+    def begin(self) -> None:
+        self.process.begin()
+
+    def wait(self) -> None:
+        self.process.wait(READY_TIMEOUT_S)
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def signal(self, number: int) -> None:
+        self.process.signal(number)
+
+
+class KafkaNode:
+    def __init__(self, node: peers.Node, size: int) -> None:
+        self.node = node
+        self.size = size
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.node.port}"
+
+    @property
+    def pid(self) -> int:
+        process = self.node.process
+        if process is None or process.poll() is not None:
+            raise RuntimeError(f"Kafka in {self.node.folder} does not run")
+        return process.pid
+
+    @property
+    def data_folder(self) -> Path:
+        return Path(self.node.properties["log.dirs"])
+
+    def begin(self) -> None:
+        self.node.start()
+
+    def wait(self) -> None:
+        self.node.wait(self.size, READY_TIMEOUT_S)
+
+    def stop(self) -> None:
+        self.node.stop()
+
+    def kill(self) -> None:
+        self.node.kill()
+
+    def signal(self, number: int) -> None:
+        self.node.signal(number)
+
+
+class Side:
+    """Running brokers of one kind. nodes: by node id; a case that speaks of `the` broker is for sides with one.
+
+    fsync_options: of a topic whose every answer comes after an fsync.
+    """
+
+    def __init__(self, name: str, nodes: Mapping[int, Node], fsync_options: Mapping[str, str]) -> None:
+        self.name = name
+        self.nodes = dict(nodes)
+        self.fsync_options = fsync_options
+
+    @property
+    def node(self) -> Node:
+        """The broker of a side that has one."""
+        [node] = self.nodes.values()
+        return node
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT; of a cluster all, with commas."""
+        return ",".join(node.address for node in self.nodes.values())
+
+    @property
+    def pids(self) -> list[int]:
+        return [node.pid for node in self.nodes.values()]
+
+    @property
+    def replication_factor(self) -> int:
+        return min(len(self.nodes), REPLICAS)
 
     def log_files(self, topic: str) -> list[Path]:
         """The segments of a topic's partitions, those that are about to be deleted too."""
         while True:
             with contextlib.suppress(FileNotFoundError):  # a directory went while it was looked into
-                return sorted(self.data_folder.glob(f"{topic}[-.]*/*.log*"))
+                folders = [node.data_folder for node in self.nodes.values()]
+                return [path for each in folders for path in sorted(each.glob(f"{topic}[-.]*/*.log*"))]
 
     def log_bytes(self, topic: str) -> int:
         """The size of those files; of one that goes meanwhile, none."""
@@ -83,10 +174,12 @@ class Side:
         return size
 
     def cpu_seconds(self) -> float:
-        return cpu_seconds(self.pid)
+        """Of all brokers."""
+        return sum(map(cpu_seconds, self.pids))
 
     def rss_bytes(self) -> int:
-        return rss_bytes(self.pid)
+        """Of a broker; in a cluster, on average."""
+        return sum(map(rss_bytes, self.pids)) // len(self.nodes)
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.address, "log_level": WARNINGS})
@@ -94,7 +187,7 @@ class Side:
     def create_topic(self, name: str, partitions: int = 1, options: Mapping[str, str] | None = None) -> None:
         admin = self.admin()
         config = {"retention.ms": "-1", **(options or {})}
-        wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        wanted = NewTopic(name, partitions, self.replication_factor, config=config)
         admin.create_topics([wanted], request_timeout=ADMIN_TIMEOUT_S)[name].result()
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -104,6 +197,13 @@ class Side:
                     return
             time.sleep(0.02)
         raise RuntimeError(f"{self.name} has no leader for {name} after {ADMIN_TIMEOUT_S} s")
+
+    def leader_id(self, topic: str, partition: int = 0) -> int:
+        """Node id of a partition's leader."""
+        return self.admin().list_topics(topic, timeout=ADMIN_TIMEOUT_S).topics[topic].partitions[partition].leader
+
+    def leader(self, topic: str, partition: int = 0) -> Node:
+        return self.nodes[self.leader_id(topic, partition)] if len(self.nodes) > 1 else self.node
 
     def delete_topic(self, name: str) -> None:
         """Returns once its files are gone, too, so that nobody's are unlinked while the other side is measured."""
@@ -116,89 +216,41 @@ class Side:
             time.sleep(GONE_POLL_S)
 
     def restart(self) -> float:
-        """Stop it in a controlled way and start it again: seconds from start of the process to a Metadata answer."""
+        """Stop it in a controlled way and start it again: seconds from start of the process to a Metadata answer; of
+        a cluster, to the last one's."""
         self.stop()
         self.launch()
-        port = int(self.address.rpartition(":")[2])
-        while age_s(self.pid) < READY_TIMEOUT_S:
+        pid = self.pids[0]
+        ports = [int(node.address.rpartition(":")[2]) for node in self.nodes.values()]
+        while ports and age_s(pid) < READY_TIMEOUT_S:
             with contextlib.suppress(OSError):
-                if metadata(port)[0]:
-                    return age_s(self.pid)
+                if len(metadata(ports[-1])[0]) == len(self.nodes):
+                    ports.pop()
+                    continue
             time.sleep(READY_POLL_S)
-        raise RuntimeError(f"{self.name} on {self.address} did not answer within {READY_TIMEOUT_S} s")
+        if ports:
+            raise RuntimeError(f"{self.name} on {self.address} did not answer within {READY_TIMEOUT_S} s")
+        return age_s(pid)
 
     def stop(self) -> None:
-        raise NotImplementedError
+        for node in reversed(self.nodes.values()):
+            node.stop()
 
     def kill(self) -> None:
         """kill -9."""
-        raise NotImplementedError
+        for node in self.nodes.values():
+            node.kill()
 
     def launch(self) -> None:
-        raise NotImplementedError
+        """Start the processes, and wait until they serve."""
+        for node in self.nodes.values():
+            node.begin()
+        for node in self.nodes.values():
+            node.wait()
 
 
-class Isthmus(Side):
-    name = "Isthmus"
-    fsync_options = {"durability": "fsync"}
-
-    def __init__(self, folder: Path, process: BrokerProcess) -> None:
-        super().__init__(folder)
-        self.process = process
-
-    @property
-    def address(self) -> str:
-        return self.process.address
-
-    @property
-    def data_folder(self) -> Path:
-        return self.process.folder / "data"
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def stop(self) -> None:
-        self.process.stop()
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def launch(self) -> None:
-        self.process.start()
-
-
-class Kafka(Side):
-    name = "Kafka"
-    fsync_options = {"flush.messages": "1"}
-
-    def __init__(self, folder: Path, made: Cluster) -> None:
-        super().__init__(folder)
-        self.node: Node = made.nodes[0]
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.node.port}"
-
-    @property
-    def data_folder(self) -> Path:
-        return Path(self.node.properties["log.dirs"])
-
-    @property
-    def pid(self) -> int:
-        process = self.node.process
-        if process is None or process.poll() is not None:
-            raise RuntimeError(f"Kafka in {self.node.folder} does not run")
-        return process.pid
-
-    def stop(self) -> None:
-        self.node.stop()
-
-    def kill(self) -> None:
-        self.node.kill()
-
-    def launch(self) -> None:
-        self.node.start()
+def isthmus_side(processes: Mapping[int, BrokerProcess], name: str = ISTHMUS) -> Side:
+    return Side(name, {number: IsthmusNode(each) for number, each in processes.items()}, {"durability": "fsync"})
 
 
 def _end(process: BrokerProcess) -> None:
@@ -207,36 +259,54 @@ def _end(process: BrokerProcess) -> None:
 
 
 @contextlib.contextmanager
-def isthmus(folder: Path) -> Iterator[Side]:
+def isthmus(folder: Path, size: int = 1) -> Iterator[Side]:
+    if size > 1:
+        with running_cluster(folder, size, SETTINGS) as made:
+            yield isthmus_side(made.brokers)
+        return
     process = BrokerProcess(folder, SETTINGS)
     with contextlib.ExitStack() as held:
         held.callback(_end, process)
         process.start()
-        yield Isthmus(folder, process)
+        yield isthmus_side({1: process})
 
 
-def checkout(root: Path) -> Callable[[Path], contextlib.AbstractContextManager[Side]]:
-    """Makes the broker of another checkout of Isthmus, whose modules are compiled: it takes the other side's place."""
+Maker = Callable[..., contextlib.AbstractContextManager[Side]]  # (folder, size=1)
+
+
+def checkout(root: Path) -> Maker:
+    """Makes the brokers of another checkout of Isthmus, with compiled modules: they take the other side's place."""
 
     @contextlib.contextmanager
-    def other(folder: Path) -> Iterator[Side]:
+    def other(folder: Path, size: int = 1) -> Iterator[Side]:
+        if size > 1:
+            with running_cluster(folder, size, SETTINGS, root.resolve()) as made:
+                yield isthmus_side(made.brokers, OTHER_CHECKOUT)
+            return
         process = BrokerProcess(folder, SETTINGS, root.resolve())
         with contextlib.ExitStack() as held:
             held.callback(_end, process)
             process.start()
-            side = Isthmus(folder, process)
-            side.name = OTHER_CHECKOUT
-            yield side
+            yield isthmus_side({1: process}, OTHER_CHECKOUT)
 
     return other
 
 
-@contextlib.contextmanager
-def kafka(folder: Path) -> Iterator[Side]:
-    with cluster(properties=KAFKA_SETTINGS) as made:
-        yield Kafka(folder, made)
+def kafka_with(settings: Mapping[str, str]) -> Maker:
+    """Makes Kafka's nodes, with these settings beside those that all runs have."""
+
+    @contextlib.contextmanager
+    def kafka(folder: Path, size: int = 1) -> Iterator[Side]:
+        with peers.cluster(size, {**KAFKA_SETTINGS, **settings}) as made:
+            nodes = {node.id: KafkaNode(node, size) for node in made.nodes}
+            yield Side(KAFKA, nodes, {"flush.messages": "1"})
+
+    return kafka
+
+
+kafka: Maker = kafka_with({})
 
 
 def kafka_version() -> str:
-    found = re.search(r"<broker\.version>([^<]+)", POM.read_text())
+    found = re.search(r"<broker\.version>([^<]+)", peers.POM.read_text())
     return found[1] if found else "unknown"

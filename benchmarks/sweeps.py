@@ -24,7 +24,7 @@ from .cases import SMALL_BYTES, Bench, Sample, load
 from .frames import produce_frame, random_batch
 from .memory import GIB, Memory
 from .partitions import sweep as partition_sweep
-from .sides import Side, isthmus, kafka
+from .sides import Maker, Side, isthmus, kafka
 from .warming import warm
 
 MIB = 1 << 20
@@ -117,7 +117,7 @@ def run(name: str, sides: list[Side], memory: Memory, pairs: int, seconds: float
 
 
 def partitions(with_kafka: bool, seconds: float, warm_s: float) -> Iterator[Line]:
-    runs = [(isthmus, count) for count in OUR_PARTITIONS]
+    runs: list[tuple[Maker, int]] = [(isthmus, count) for count in OUR_PARTITIONS]
     if with_kafka:
         runs += [(kafka, count) for count in KAFKA_PARTITIONS]
     for line in partition_sweep(iter(runs), seconds, warm_s):

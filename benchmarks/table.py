@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from .bulk import Consume, Produce, ProduceAndConsume, Replay
 from .cases import Bench, ColdStart, FetchBatches, Idle, OneConnection, ProduceBatches, SmallRequests
+from .clusters import CatchUp, ManyReplicas, Stall
 from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncSmall, Latency
 from .groups import Rebalance
 from .partitions import Partitions
+from .sides import ISTHMUS, KAFKA
 from .workers import Counts, Mirror, MirrorMaker
 
 
@@ -22,14 +24,13 @@ class Metric(NamedTuple):
     lower: bool = False
 
 
-ISTHMUS, KAFKA = "Isthmus", "Kafka"
 BOTH = ISTHMUS, KAFKA
 
 
 @dataclass(frozen=True)
 class Case:
     """sides: who runs it. options: of the bench. pairs_max: for what takes long and tells little more the second time.
-    fresh: on brokers of its own, which other cases have not warmed."""
+    fresh: on brokers of its own, which other cases have not warmed. size: brokers of a side."""
 
     name: str
     bench: type[Bench]
@@ -38,6 +39,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     pairs_max: int = 1000
     fresh: bool = False
+    size: int = 1
 
     @property
     def what(self) -> str:
@@ -80,6 +82,16 @@ PARTITIONS = (
     Metric("delete", "s to delete", lower=True),
 )
 IDLE = (Metric("rss", "MiB", lower=True), Metric("cpu", "% of a core", lower=True))
+
+STALL = (Metric("stall", "longest ms without an acknowledgement", lower=True), Metric("failed", "records", lower=True))
+FAULTS = ("kill", "leader"), ("kill", "follower"), ("kill", "controller"), ("hang", "leader"), ("stop", "leader")
+REPLICAS = (
+    Metric("create", "s to create", lower=True),
+    Metric("rss", "MiB a broker", lower=True),
+    Metric("failover", "s until others lead what one led", lower=True),
+    Metric("start", "s to start all", lower=True),
+)
+CATCH_UP = (*BULK, Metric("p99", "p99 ms of others", lower=True), Metric("max", "longest ms of others", lower=True))
 
 REPLAYED = (
     Metric("in", "messages/s in"),
@@ -127,6 +139,13 @@ CASES = (
     Case("partitions", Partitions, PARTITIONS, pairs_max=2, fresh=True),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),
+    Case("rf3-produce-1k", Produce, BULK, options={"value_bytes": 1024}, size=3),
+    Case("rf3-produce-100", Produce, BULK, options={"value_bytes": 100}, size=3),
+    Case("rf3-latency-1k", Latency, OPEN_LOOP, size=3),
+    *(Case(f"{fault}-{who}", Stall, STALL, options={"fault": fault, "who": who}, size=3) for fault, who in FAULTS),
+    Case("replicas-10000", ManyReplicas, REPLICAS, options={"count": 10_000}, pairs_max=1, fresh=True, size=3),
+    Case("catch-up", CatchUp, CATCH_UP, options={"behind_bytes": 2 << 30}, pairs_max=2, size=3),
+    Case("idle-3", Idle, IDLE, fresh=True, size=3),
     Case("mirror", Mirror, BULK, (ISTHMUS,)),
     Case("mirror-maker", MirrorMaker, BULK, (KAFKA,), pairs_max=1),
     Case("streams", Counts, (Metric("rate", "events/s"), Metric("cpu", "events/CPU-s")), (ISTHMUS,)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,23 +26,23 @@ class Compiling:
 
     def __init__(self, side: Side) -> None:
         self._side = side
-        self._pid = side.pid
-        self._before = compilers(self._pid)
+        self._pids = side.pids
+        self._before = compilers(self._pids)
         self._cpu_s = side.cpu_seconds()
 
     def share(self) -> float:
         """0 for a side that has none, and for one that was started anew meanwhile."""
-        if self._side.pid != self._pid:
+        if self._side.pids != self._pids:
             return 0.0
         cpu_s = self._side.cpu_seconds() - self._cpu_s
-        used_s = sum(max(0.0, now - self._before.get(tid, 0.0)) for tid, now in compilers(self._pid).items())
+        used_s = sum(max(0.0, now - self._before.get(tid, 0.0)) for tid, now in compilers(self._pids).items())
         return used_s / cpu_s if cpu_s > 0 else 0.0
 
 
-def compilers(pid: int) -> dict[int, float]:
-    """CPU-seconds of a process's compiler threads that are there, by thread."""
+def compilers(pids: Iterable[int]) -> dict[int, float]:
+    """CPU-seconds of the processes' compiler threads that are there, by thread."""
     found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             if (task / "comm").read_text().startswith(NAMES):
                 found[int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e9
@@ -63,6 +64,6 @@ def warm(bench: Bench, seconds: float) -> Warmed:
         rounds += 1
         share = compiling.share()
         calm = calm + 1 if share < CALM else 0
-        is_calm = calm >= CALM_ROUNDS or not compilers(bench.side.pid)
+        is_calm = calm >= CALM_ROUNDS or not compilers(bench.side.pids)
         if is_calm or not bench.warms_by_load or time.perf_counter() > end:
             return Warmed(rounds, share)

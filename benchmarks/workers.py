@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from integration_tests.brokers import ROOT, _die_with_parent
+from integration_tests.brokers import ROOT, die_with_parent
 from integration_tests.peers.peers import MM2_ALONE, cpu_seconds, mm2
 from isthmus.client import Admin, Client, TopicPartition
 
@@ -94,7 +94,7 @@ class MirrorMaker(Bench):
             + MM2_ALONE
         )
         with open(self.folder / f"{alias}.log", "wb") as log:
-            process = mm2(properties, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+            process = mm2(properties, stdout=log, stderr=log, preexec_fn=die_with_parent)
         try:
             copied = f"{alias}.{self.name}"
             until(process.pid, self.target.address, lambda client: end_of(client, copied), 1)
@@ -123,7 +123,7 @@ class Counts(Bench):
         ]
         events = batch(values, KEYS, "lz4")
         count = int(EVENTS_A_SECOND * self.seconds) // EVENTS_A_BATCH
-        fill(self.side.address, self.name, PARTITIONS, count * len(events), events)
+        fill(self.side, self.name, PARTITIONS, count * len(events), events)
         self.records = asked(self.side.address, lambda client: end_of(client, self.name))
 
     def measure(self, seconds: float) -> Sample:
@@ -141,7 +141,7 @@ class Counts(Bench):
 def filled(bench: Mirror | MirrorMaker) -> tuple[int, int]:
     """Fill the topic that is to be copied; its records, and their bytes in the log."""
     batch = random_batch(BATCH_RECORDS, VALUE_BYTES)
-    fill(bench.side.address, bench.name, PARTITIONS, min(int(BYTES_A_SECOND * bench.seconds), 2 * KEPT_BYTES), batch)
+    fill(bench.side, bench.name, PARTITIONS, min(int(BYTES_A_SECOND * bench.seconds), 2 * KEPT_BYTES), batch)
     records = asked(bench.side.address, lambda client: end_of(client, bench.name))
     return records, records // BATCH_RECORDS * len(batch)
 
@@ -153,7 +153,7 @@ def worker(room: str, *arguments: str, **names: str) -> Iterator[int]:
     with tempfile.TemporaryFile("w+") as log:
         command = [sys.executable, "-m", f"isthmus.{room}", *arguments]
         process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
+            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=die_with_parent
         )
         try:
             assert process.stdout

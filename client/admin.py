@@ -277,20 +277,15 @@ class Admin:
         return {each.resource_name: each.configs for each in answer.results}
 
     async def alter_configs(self, topic: str, changes: Mapping[str, str | tuple[str, str | None] | None]) -> None:
-        """changes: option -> value, None for the default, or (set|delete|append|subtract, value)."""
-        operations = {name: _operation(change) for name, change in changes.items()}
-        configs = [
-            incremental_alter_configs.AlterableConfig(name=name, config_operation=OPERATIONS[operation], value=value)
-            for name, (operation, value) in operations.items()
-        ]
-        resource = incremental_alter_configs.AlterConfigsResource(
-            resource_type=TOPIC, resource_name=topic, configs=configs
-        )
-        answer = await self._ask_controller(
-            incremental_alter_configs.Request(resources=[resource]),
-            lambda answer: (each.error_code for each in answer.responses),
-        )
+        """A topic's options. changes: option -> value, None for the default, or (set|delete|append|subtract, value)."""
+        request = _altered(TOPIC, topic, changes)
+        answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.responses))
         _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
+
+    async def alter_broker_configs(self, node_id: int, changes: Mapping[str, str | None]) -> None:
+        """Options of one broker that can be changed while it runs, which it checks itself. changes: as above."""
+        answer = await self._ask(_altered(BROKER, str(node_id), changes), node_id)
+        _raise_first((f"broker {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
 
     # --- Offsets ------------------------------------------------------------------------------------
 
@@ -487,6 +482,16 @@ class Admin:
 
 def _quorum_codes(answer: Any) -> list[int]:
     return [each.error_code for topic in answer.topics for each in topic.partitions]
+
+
+def _altered(kind: int, name: str, changes: Mapping[str, str | tuple[str, str | None] | None]) -> Any:
+    operations = {option: _operation(change) for option, change in changes.items()}
+    configs = [
+        incremental_alter_configs.AlterableConfig(name=option, config_operation=OPERATIONS[operation], value=value)
+        for option, (operation, value) in operations.items()
+    ]
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return incremental_alter_configs.Request(resources=[resource])
 
 
 def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | None]:

@@ -21,11 +21,16 @@ class PlanError(ClientError):
 
 @dataclass(frozen=True)
 class Broker:
-    """is_alive: whether it can be given replicas."""
+    """Only one that is alive, and not cordoned, is given replicas."""
 
     id: int
     rack: str | None = None
     is_alive: bool = True
+    is_cordoned: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_alive and not self.is_cordoned
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broke
                 continue
             node = _best(nodes, [each for each in replicas if each != gone], load, leaving)
             if node is None:
-                others = len([each for each in nodes.values() if each.is_alive and each.id not in leaving])
+                others = len([each for each in nodes.values() if each.is_open and each.id not in leaving])
                 away = f"broker{'s' * (len(leaving) > 1)} {', '.join(map(str, leaving))}"
                 raise PlanError(
                     f"{tp.topic}-{tp.partition} has {len(replicas)} replicas, and {others} brokers live beside "
@@ -91,18 +96,15 @@ def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broke
     return plan
 
 
-def with_factor(
-    chosen: Iterable[TopicPartition],
-    partitions: Mapping[TopicPartition, Placed],
-    brokers: Iterable[Broker],
-    factor: int,
+def with_factors(
+    chosen: Mapping[TopicPartition, int], partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker]
 ) -> Plan:
-    """Gives the chosen partitions so many replicas. Those that go are first what is not in sync, then what shares its
-    rack with the most others; the preferred leader stays."""
+    """Gives each of the chosen partitions so many replicas. Those that go are first what is not in sync, then what
+    shares its rack with the most others; the preferred leader stays."""
     nodes = {each.id: each for each in brokers}
     load = Load.of(partitions.values())
     plan: Plan = {}
-    for tp in chosen:
+    for tp, factor in chosen.items():
         placed = partitions[tp]
         replicas = list(placed.replicas)
         while len(replicas) > factor:
@@ -112,7 +114,7 @@ def with_factor(
         while len(replicas) < factor:
             node = _best(nodes, replicas, load)
             if node is None:
-                alive = len([each for each in nodes.values() if each.is_alive])
+                alive = len([each for each in nodes.values() if each.is_open])
                 raise PlanError(
                     f"{tp.topic}-{tp.partition} cannot have {factor} replicas: {alive} brokers live; choose --factor "
                     f"{alive} or less, or add a broker"
@@ -124,6 +126,25 @@ def with_factor(
     return plan
 
 
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")  # of brokers
+
+
+def throttled(plan: Plan, partitions: Mapping[TopicPartition, Placed]) -> dict[str, dict[str, str]]:
+    """The options of topics by which a plan's copies, and no others, are throttled (KIP-73): those that have a
+    partition serve it, those that are new fetch it."""
+    options: dict[str, dict[str, list[str]]] = {}
+    for tp, nodes in sorted(plan.items()):
+        now = partitions[tp].replicas
+        new = [each for each in nodes if each not in now]
+        if not new:
+            continue
+        topic = options.setdefault(tp.topic, {LEADERS: [], FOLLOWERS: []})
+        topic[LEADERS] += [f"{tp.partition}:{each}" for each in now]
+        topic[FOLLOWERS] += [f"{tp.partition}:{each}" for each in new]
+    return {topic: {name: ",".join(parts) for name, parts in each.items()} for topic, each in options.items()}
+
+
 def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[int, Broker]) -> tuple[bool, int]:
     rack = _rack(nodes, node)
     return node not in placed.isr, 0 if rack is None else sum(_rack(nodes, each) == rack for each in replicas)
@@ -132,7 +153,7 @@ def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[in
 def _best(nodes: Mapping[int, Broker], replicas: Sequence[int], load: Load, leaving: Sequence[int] = ()) -> int | None:
     """The node for one more replica; None: there is none. leaving: get none, and their racks do not count."""
     racks = [_rack(nodes, each) for each in replicas if each not in leaving]
-    found = [each for each in nodes.values() if each.is_alive and each.id not in (*replicas, *leaving)]
+    found = [each for each in nodes.values() if each.is_open and each.id not in (*replicas, *leaving)]
     found.sort(key=lambda each: (0 if each.rack is None else racks.count(each.rack), load(each.id)))
     return found[0].id if found else None
 

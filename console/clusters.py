@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from ..client import Admin, TopicPartition
+from ..client.admin import BROKER
 from ..client.errors import UnsupportedVersion
 from ..deploy.errors import counted
 from . import output
@@ -27,10 +28,19 @@ quorum = typer.Typer(no_args_is_help=True)
 
 ACTIVE, FENCED, UNKNOWN = "active", "fenced", "unknown"
 IN_SYNC = "min.insync.replicas"
+INTERNAL = "__"  # how the names of topics begin that clients do not make
+FACTORS = {  # which option of brokers says how many replicas an internal topic has; DEFAULT_FACTOR for others
+    "__consumer_offsets": "offsets.topic.replication.factor",
+    "__share_group_state": "share.coordinator.state.topic.replication.factor",
+    "__transaction_state": "transaction.state.log.replication.factor",
+}
+DEFAULT_FACTOR = "default.replication.factor"
+GROW = "isthmus topic replicas --internal"
 BROKER_COLUMNS = (
     ("broker_id", "broker"), "state", "controller", "rack", "address", "leads", "replicas",
     ("not_in_sync", "not in sync"),
 )  # fmt: skip
+FACTOR_COLUMNS = ("topic", "replicas", "wanted")
 PARTITION_COLUMNS = ("topic", "partition", "leader", "replicas", "isr", ("min_isr", "min isr"), "reason")
 QUORUM_COLUMNS = (("node_id", "node"), "role", "leader", ("log_end_offset", "end"), "lag", "caught_up", "address")
 
@@ -39,7 +49,8 @@ QUORUM_COLUMNS = (("node_id", "node"), "role", "leader", ("log_end_offset", "end
 class Facts:
     """What a cluster says of itself. brokers: DescribeClusterBroker; topics: MetadataResponseTopic. leader_id: of the
     metadata quorum, -1 if it is not known. ends: where logs of replicas end, by node. eligible: of partitions without a
-    leader, replicas that may lead. adding: replicas that partitions on their way are given."""
+    leader, replicas that may lead. adding: replicas that partitions on their way are given. factors: how many replicas
+    internal topics shall have."""
 
     cluster_id: str
     leader_id: int
@@ -49,6 +60,7 @@ class Facts:
     ends: Mapping[tuple[int, TopicPartition], int] = field(default_factory=dict)
     eligible: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
+    factors: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def _states(self) -> dict[int, str]:
@@ -94,6 +106,9 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) 
         if rows:
             output.out.print(f"\n[bold]{title}[/bold]")
             output.show(map(in_words, rows), PARTITION_COLUMNS, False, "")
+    if rows := found["too_few_replicas"]:
+        output.out.print(f"\n[bold]too few replicas[/bold]  `{GROW} -b {bootstrap}` gives them more")
+        output.show(map(in_words, rows), FACTOR_COLUMNS, False, "")
 
 
 @quorum.command("status")
@@ -136,6 +151,7 @@ async def _facts(bootstrap: str) -> Facts:
                 name: next((int(each.value) for each in entries if each.name == IN_SYNC and each.value), 1)
                 for name, entries in configs.items()
             }
+        facts.factors = await factors(admin, said.brokers, topics)
         facts.ends = await admin.replica_ends(_to_be_asked(facts, lacking))
         if offline := sorted({tp.topic for tp, each in lacking if each.leader_id < 0}):
             try:
@@ -144,6 +160,20 @@ async def _facts(bootstrap: str) -> Facts:
             except UnsupportedVersion:
                 pass
         return facts
+
+
+async def factors(admin: Admin, brokers: Iterable[Any], topics: Iterable[Any]) -> dict[str, int]:
+    """How many replicas each internal topic shall have: what the living brokers are set to, the most of it, but no more
+    than there are. brokers: DescribeClusterBroker; topics: MetadataResponseTopic."""
+    internal = [each.name for each in topics if each.name.startswith(INTERNAL)]
+    active = [str(each.broker_id) for each in brokers if not each.is_fenced]
+    wanted: dict[str, int] = {}
+    for node in active if internal else ():
+        options = (await admin.describe_configs([node], BROKER))[node]
+        for option in options:
+            if option.value and option.name in (*FACTORS.values(), DEFAULT_FACTOR):
+                wanted[option.name] = max(wanted.get(option.name, 1), int(option.value))
+    return {name: min(len(active), wanted.get(FACTORS.get(name, DEFAULT_FACTOR), 1)) for name in internal}
 
 
 def _to_be_asked(facts: Facts, lacking: Iterable[tuple[TopicPartition, Any]]) -> dict[int, list[TopicPartition]]:
@@ -173,7 +203,18 @@ def told(facts: Facts) -> dict[str, Any]:
         "brokers": _broker_rows(facts, [each for _, each in every]),
         "under_replicated": [row for row in lacking if row["leader"] is not None],
         "offline": [row for row in lacking if row["leader"] is None],
+        "too_few_replicas": _with_too_few(facts),
     }
+
+
+def _with_too_few(facts: Facts) -> list[dict[str, Any]]:
+    """Internal topics that were made when there were fewer brokers."""
+    rows = []
+    for topic in facts.topics:
+        fewest = min((len(each.replica_nodes) for each in topic.partitions), default=0)
+        if fewest < facts.factors.get(topic.name, 0):
+            rows.append({"topic": topic.name, "replicas": fewest, "wanted": facts.factors[topic.name]})
+    return rows
 
 
 def partitions_of(topics: Iterable[Any]) -> Iterable[tuple[TopicPartition, Any]]:

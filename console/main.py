@@ -25,6 +25,7 @@ app.add_typer(clusters.quorum, name="quorum", help="See the metadata quorum, and
 topics.app.command("replicas")(partitions.replicas)
 clusters.quorum.command()(members.remove)
 clusters.cluster.add_typer(members.features, name="features", help="See and finalize the levels of features.")
+clusters.cluster.command("balance")(partitions.balance)
 app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
 app.add_typer(mirrors.app, name="mirror", help="Run mirrors, and see what they do.")
 app.add_typer(images.app, name="image", help="Build the container image.")

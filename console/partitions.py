@@ -6,18 +6,21 @@ The plans are those of `client/moves.py`, the moves Kafka's reassignments (KIP-4
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from ..client import Admin, Client, TopicPartition, moves
+from ..client.admin import BROKER
+from ..client.balance import balanced
 from ..client.errors import no_topic
 from ..deploy.errors import DeployError, counted
 from . import output
-from .clusters import in_words, partitions_of
+from .clusters import factors, in_words, partitions_of
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
 
@@ -26,11 +29,17 @@ drain_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 POLL_S = 0.3
 AT_ONCE = 50  # partitions of a drain or of a new factor that are copied at a time
-COLUMNS = ("topic", "partition", "replicas", "adding", "removing")
+CORDONED = "cordoned.log.dirs"
+METADATA_VERSION, CORDONED_SINCE = "metadata.version", 30  # 4.3-IV0: before, Kafka refuses the option
+COLUMNS = ("topic", "partition", "replicas", "adding", "removing", "throttle")
 
 Partition = Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="Such as orders-3.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Return once the copies are in sync, and the old ones gone.")]
 AtOnce = Annotated[int, typer.Option("--at-once", min=1, help="How many partitions are copied at a time.")]
+Throttle = Annotated[
+    int,
+    typer.Option("--throttle", min=0, help="Bytes/s that each broker may copy, lifted at the end; 0 for no limit."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be moved.")]
 
 
@@ -43,10 +52,11 @@ def move(
     to: Annotated[str, typer.Option("--to", help="Ids of brokers, such as 1,2,3: the preferred leader first.")] = "",
     cancel: Annotated[bool, typer.Option("--cancel", help="Take back the move that is under way.")] = False,
     wait: Wait = False,
+    throttle: Throttle = 0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move a partition's replicas to these brokers."""
+    """Move a partition's replicas to these brokers. With a throttle, the command waits for the end, to lift it."""
     tp = parsed(partition)
     if cancel == bool(to):
         raise DeployError("say where to, --to 1,2,3, or take a move back by --cancel")
@@ -55,6 +65,17 @@ def move(
     async def run() -> None:
         async with connected(bootstrap) as client:
             admin = Admin(client)
+            if nodes:
+                _check_alive(nodes, await _brokers(admin))
+            if nodes and throttle:
+                [topic] = await admin.describe_topics([tp.topic])
+                placed = {each: moves.Placed(tuple(row.replica_nodes)) for each, row in partitions_of([topic])}
+                if tp not in placed:
+                    raise DeployError(f"{tp.topic} has no partition {tp.partition}")
+                async with _throttled(admin, moves.throttled({tp: nodes}, placed), throttle):
+                    await admin.alter_partition_reassignments({tp: nodes})
+                    await _moved(admin, [tp], lambda left: f"{partition} is copied")
+                return
             await admin.alter_partition_reassignments({tp: nodes})
             if wait:
                 await _moved(admin, [tp], lambda left: f"{partition} is copied")
@@ -63,17 +84,23 @@ def move(
     if cancel:
         output.done(f"the move of {partition} is taken back", {"cancelled": partition}, as_json)
     else:
-        how = "is at" if wait else "moves to"
-        output.done(f"{partition} {how} {to}", {"partition": partition, "replicas": nodes, "done": wait}, as_json)
+        done = wait or bool(throttle)
+        how = "is at" if done else "moves to"
+        output.done(f"{partition} {how} {to}", {"partition": partition, "replicas": nodes, "done": done}, as_json)
 
 
 @app.command("list-moves")
 def list_moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) -> None:
-    """Partitions on their way to other brokers."""
+    """Partitions on their way to other brokers, and the bytes/s at which they are copied at most."""
+    rates: dict[int, int] = {}
 
     async def run() -> list[dict[str, Any]]:
         async with connected(bootstrap) as client:
-            found = await Admin(client).list_partition_reassignments()
+            admin = Admin(client)
+            found = await admin.list_partition_reassignments()
+            rates.update(await _rates(admin))
+            options = await admin.describe_configs(sorted({tp.topic for tp in found})) if rates and found else {}
+        slowed = {name: _replicas_named(entries) for name, entries in options.items()}
         return [
             {
                 "topic": tp.topic,
@@ -81,85 +108,192 @@ def list_moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = Fal
                 "replicas": list(each.replicas),
                 "adding": list(each.adding),
                 "removing": list(each.removing),
+                "throttle": _rate_of(tp, each.replicas, slowed, rates),
             }
             for tp, each in sorted(found.items())
         ]
 
     rows = asyncio.run(run())
+    nothing = "nothing is on its way"
+    if rates:
+        ids = ", ".join(map(str, sorted(rates)))
+        nothing += f", but brokers {ids} are throttled still: `isthmus partition unthrottle` lifts that"
     if not as_json:
         rows = [in_words(row) for row in rows]
-    output.show(rows, COLUMNS, as_json, "nothing is on its way")
+    output.show(rows, COLUMNS, as_json, nothing)
+
+
+@app.command()
+def unthrottle(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) -> None:
+    """Lift all throttles of copies, such as those of a command that was interrupted."""
+
+    async def run() -> list[int]:
+        async with connected(bootstrap) as client:
+            admin = Admin(client)
+            names = await admin.list_topics()
+            topics = [name for name, each in (await admin.describe_configs(names)).items() if _replicas_named(each)]
+            nodes = sorted(await _rates(admin))
+            await _lift(admin, topics, nodes)
+            return nodes
+
+    nodes = asyncio.run(run())
+    ids = ", ".join(map(str, nodes)) or "none"
+    output.done(f"lifted; brokers that were throttled: {ids}", {"brokers": nodes}, as_json)
 
 
 @drain_app.command()
 def drain(
     brokers: Annotated[list[int], typer.Argument(metavar="ID...", help="Ids of the brokers.")],
     at_once: AtOnce = AT_ONCE,
+    throttle: Throttle = 0,
     dry_run: DryRun = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the broker have new partitions again.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
     """Move all replicas off one or more brokers, spread by rack and load, and wait until they are gone.
 
-    New partitions may still be placed on them: stop them, or make none meanwhile.
+    New partitions are not placed on them from then on, until --undo; in a cluster at a metadata.version older than that
+    of Kafka 4.3 they may be.
+    """
+
+    async def run() -> tuple[moves.Plan, bool]:
+        async with connected(bootstrap) as client:
+            admin = Admin(client)
+            there = await _brokers(admin)
+            ids = {each.id for each in there}
+            _check_alive([each for each in brokers if each not in ids], there)  # one that is down may be drained
+            can_cordon = (await admin.features())[METADATA_VERSION].finalized >= CORDONED_SINCE
+            if undo:
+                for broker in brokers if can_cordon else ():
+                    await admin.alter_broker_configs(broker, {CORDONED: None})
+                return {}, can_cordon
+            placed = await _placed(client, admin)
+            plan = moves.drained(placed, there, brokers)
+            if not dry_run:
+                for each in there if can_cordon else ():
+                    if each.id in brokers and each.is_alive:
+                        await admin.alter_broker_configs(each.id, {CORDONED: "*"})
+                placed = await _placed(client, admin)  # nothing comes from now on
+                plan = moves.drained(placed, there, brokers)
+                await _carry_out(admin, plan, placed, at_once, throttle)
+            return plan, can_cordon
+
+    plan, can_cordon = asyncio.run(run())
+    named = f"broker {brokers[0]}" if len(brokers) == 1 else f"brokers {', '.join(map(str, brokers))}"
+    if undo:
+        output.done(f"{named}: given new partitions again", {"undone": brokers}, as_json)
+        return
+    undoing = f"isthmus broker drain {' '.join(map(str, brokers))} --undo"
+    done = f"{named}: no partitions, and given none (`{undoing}` ends that)"
+    if not can_cordon:
+        done = f"{named}: no partitions, but new ones may come: the cluster's metadata.version is older than Kafka 4.3"
+    _tell(plan, dry_run, done, {"drained": brokers}, as_json)
+
+
+def balance(
+    execute: Annotated[bool, typer.Option("--execute", help="Make the moves, and wait for them.")] = False,
+    at_once: AtOnce = AT_ONCE,
+    throttle: Throttle = 0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show by which moves brokers have as many replicas, and lead as many partitions, as each other; or make them.
+
+    No partition gets into fewer racks. Brokers that are drained or down get nothing, and keep what they have.
     """
 
     async def run() -> moves.Plan:
         async with connected(bootstrap) as client:
             admin = Admin(client)
-            there = await _brokers(admin)
-            for broker in brokers:
-                if broker not in {each.id for each in there}:
-                    ids = ", ".join(str(each.id) for each in there)
-                    raise DeployError(f"there is no broker {broker}: there are {ids}")
-            plan = moves.drained(await _placed(client, admin), there, brokers)
-            if not dry_run:
-                await _carry_out(admin, plan, at_once)
+            placed = await _placed(client, admin)
+            plan = balanced(placed, await _brokers(admin))
+            if execute:
+                await _carry_out(admin, plan, placed, at_once, throttle)
+                able = [tp for tp, each in placed.items() if tp in plan or each.replicas[0] in each.isr]
+                await admin.elect_leaders(able)  # an order of replicas takes nobody's leadership by itself
             return plan
 
     plan = asyncio.run(run())
-    named = f"broker {brokers[0]} has" if len(brokers) == 1 else f"brokers {', '.join(map(str, brokers))} have"
-    _tell(plan, dry_run, f"{named} no partitions", {"drained": brokers}, as_json)
+    _tell(plan, not execute, "brokers are balanced", {}, as_json)
 
 
 def replicas(
-    name: Annotated[str, typer.Argument(help="Name of the topic.")],
-    factor: Annotated[int, typer.Option("--factor", min=1, help="On how many brokers each partition shall be.")],
+    name: Annotated[str, typer.Argument(help="Name of the topic.")] = "",
+    factor: Annotated[
+        int | None, typer.Option("--factor", min=1, help="On how many brokers each partition shall be.")
+    ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="All internal topics, as many replicas as the brokers are set to.")
+    ] = False,
     at_once: AtOnce = AT_ONCE,
+    throttle: Throttle = 0,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a topic more or fewer replicas, spread by rack and load, and wait until they are in sync."""
+    """Give a topic more or fewer replicas, spread by rack and load, and wait until they are in sync.
+
+    When brokers were added, `--internal` gives the topics that brokers made themselves, such as __consumer_offsets, the
+    replicas that they lack.
+    """
+    if internal == bool(name) or internal == (factor is not None):
+        raise DeployError("say which topic and how many, such as `orders --factor 3`, or --internal alone")
 
     async def run() -> moves.Plan:
         async with connected(bootstrap) as client:
             admin = Admin(client)
             placed = await _placed(client, admin)
-            chosen = sorted(tp for tp in placed if tp.topic == name)
-            if not chosen:
+            if internal:
+                said = await admin.cluster()
+                wanted = await factors(admin, said.brokers, await admin.all_topics())
+            else:
+                wanted = {name: factor or 0}
+            if not internal and name not in {tp.topic for tp in placed}:
                 raise no_topic(name)
-            plan = moves.with_factor(chosen, placed, await _brokers(admin), factor)
+            chosen = {tp: wanted[tp.topic] for tp in sorted(placed) if tp.topic in wanted}
+            if internal:  # they only grow
+                chosen = {tp: count for tp, count in chosen.items() if len(placed[tp].replicas) < count}
+            plan = moves.with_factors(chosen, placed, await _brokers(admin))
             if not dry_run:
-                await _carry_out(admin, plan, at_once)
+                await _carry_out(admin, plan, placed, at_once, throttle)
             return plan
 
     plan = asyncio.run(run())
-    _tell(
-        plan,
-        dry_run,
-        f"{name} has {counted(factor, 'replica')}",
-        {"topic": name, "replication_factor": factor},
-        as_json,
-    )
+    if internal:
+        _tell(plan, dry_run, "internal topics have the replicas that they shall have", {"internal": True}, as_json)
+    else:
+        facts = {"topic": name, "replication_factor": factor}
+        _tell(plan, dry_run, f"{name} has {counted(factor or 0, 'replica')}", facts, as_json)
 
 
 # --- Work -----------------------------------------------------------------------------------------------------------
 
 
 async def _brokers(admin: Admin) -> list[moves.Broker]:
-    said = await admin.cluster()
-    return [moves.Broker(each.broker_id, each.rack, not each.is_fenced) for each in said.brokers]
+    brokers = []
+    for each in (await admin.cluster()).brokers:
+        options = {} if each.is_fenced else await _options(admin, each.broker_id)
+        brokers.append(moves.Broker(each.broker_id, each.rack, not each.is_fenced, bool(options.get(CORDONED))))
+    return brokers
+
+
+def _check_alive(nodes: Sequence[int], brokers: Sequence[moves.Broker]) -> None:
+    """Raises DeployError for a broker that no copy could reach."""
+    known = {each.id: each for each in brokers}
+    for node in nodes:
+        if node not in known:
+            raise DeployError(f"there is no broker {node}: there are {', '.join(map(str, sorted(known)))}")
+        if not known[node].is_alive:
+            raise DeployError(
+                f"broker {node} is down or cut off, so that its copy would never be in sync: start it, or choose of "
+                f"{', '.join(str(each.id) for each in brokers if each.is_alive)}"
+            )
+
+
+async def _options(admin: Admin, broker: int) -> dict[str, str | None]:
+    [entries] = (await admin.describe_configs([str(broker)], BROKER)).values()
+    return {each.name: each.value for each in entries}
 
 
 async def _placed(client: Client, admin: Admin) -> dict[TopicPartition, moves.Placed]:
@@ -182,8 +316,66 @@ async def _placed(client: Client, admin: Admin) -> dict[TopicPartition, moves.Pl
     }
 
 
-async def _carry_out(admin: Admin, plan: moves.Plan, at_once: int) -> None:
-    """Make the moves, so many at a time, and wait for all."""
+@contextlib.asynccontextmanager
+async def _throttled(admin: Admin, topics: Mapping[str, Mapping[str, str]], bytes_per_s: int) -> AsyncIterator[None]:
+    """Copies of these topics' replicas are held back meanwhile, and longer if the command is interrupted: what began
+    goes on. topics: see `moves.throttled`."""
+    nodes = [each.id for each in await _brokers(admin) if each.is_alive] if bytes_per_s and topics else []
+    try:
+        for node in nodes:
+            await admin.alter_broker_configs(node, dict.fromkeys(moves.RATES, str(bytes_per_s)))
+        for topic in topics if nodes else ():
+            await admin.alter_configs(topic, dict(topics[topic]))
+        yield
+    except Exception:
+        await _lift(admin, topics if nodes else (), nodes)
+        raise
+    else:
+        await _lift(admin, topics if nodes else (), nodes)
+
+
+async def _lift(admin: Admin, topics: Iterable[str], nodes: Iterable[int]) -> None:
+    for topic in topics:
+        await admin.alter_configs(topic, {moves.LEADERS: None, moves.FOLLOWERS: None})
+    for node in nodes:
+        await admin.alter_broker_configs(node, dict.fromkeys(moves.RATES))
+
+
+async def _rates(admin: Admin) -> dict[int, int]:
+    """Bytes/s of the brokers that throttle copies."""
+    rates: dict[int, int] = {}
+    for broker in await _brokers(admin):
+        if broker.is_alive:
+            options = await _options(admin, broker.id)
+            found = [int(rate) for name in moves.RATES if (rate := options.get(name))]
+            if found:
+                rates[broker.id] = min(found)
+    return rates
+
+
+def _replicas_named(entries: Iterable[Any]) -> list[str]:
+    """PARTITION:BROKER, or *, of a topic's throttled replicas."""
+    named = (each.value for each in entries if each.name in (moves.LEADERS, moves.FOLLOWERS) and each.value)
+    return [part for value in named for part in value.split(",")]
+
+
+def _rate_of(
+    tp: TopicPartition, nodes: Sequence[int], slowed: Mapping[str, Sequence[str]], rates: Mapping[int, int]
+) -> int | None:
+    named = slowed.get(tp.topic, ())
+    found = [rates[each] for each in nodes if each in rates and ("*" in named or f"{tp.partition}:{each}" in named)]
+    return min(found, default=None)
+
+
+async def _carry_out(
+    admin: Admin, plan: moves.Plan, placed: Mapping[TopicPartition, moves.Placed], at_once: int, throttle: int
+) -> None:
+    """Make the moves, so many at a time, and wait for all. throttle: bytes/s of each broker; 0 for no limit."""
+    async with _throttled(admin, moves.throttled(plan, placed), throttle):
+        await _move_all(admin, plan, at_once)
+
+
+async def _move_all(admin: Admin, plan: moves.Plan, at_once: int) -> None:
     tps = list(plan)
     for begin in range(0, len(tps), at_once):
         some = tps[begin : begin + at_once]

@@ -146,6 +146,7 @@ async def serve(config: BrokerConfig, readiness: Readiness) -> str:
         compute_threads=config["compression.threads"],
     )
     broker = Broker(config, runtime.system(), files)
+    broker.on_broken = end_at_once
     starting = asyncio.ensure_future(broker.start())
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..client.connection import host_and_port
-from ..protocol.errors import KafkaError
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .active_controller import ActiveController
@@ -37,6 +37,8 @@ from .loggers import REQUESTS, Loggers
 from .membership import is_alone
 from .purgatory import Purgatory
 from .quorum_member import member_of
+from .replication.assignments import Assignments
+from .replication.directories import tell_directory
 from .replication.fetching import Fetching
 from .replication.isr_changes import IsrChanges
 from .replication.manager import ReplicaManager
@@ -78,7 +80,11 @@ class State(IntEnum):
 
 
 class Broker:
-    """A broker. `address` is HOST:PORT of its first listener."""
+    """A broker. `address` is HOST:PORT of its first listener.
+
+    on_broken: called with the reason when this node cannot follow the metadata of its cluster any more, because its log
+    is broken. As a Kafka that lost its last directory, it should end: others can take its place.
+    """
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, files: Files) -> None:
         self.config = config
@@ -87,6 +93,7 @@ class Broker:
         self.node_id: int = config["node.id"]
         self.address = ""
         self.doing = "the broker has not started"  # why it is not ready; empty while it serves
+        self.on_broken: Callable[[str], None] = lambda reason: None
         self._state = State.NOT_RUNNING
         self._purgatory = Purgatory(config["max.pending.requests"])
         self._server = Server(config)
@@ -99,6 +106,7 @@ class Broker:
         self._lifecycle: Lifecycle | None = None
         self._fetching: Fetching | None = None
         self._isr_changes: IsrChanges | None = None
+        self._assignments: Assignments | None = None
         self._channels: list[ControllerChannel] = []
         self._active: ActiveController | None = None
 
@@ -129,20 +137,20 @@ class Broker:
         services = self._furnish(metadata, logs)
         await self._server.serve(services, Scope.CONTROLLER)
         await metadata.start()
-        assert self._active is not None and self._lifecycle is not None
-        self._active.start()
-        lifecycle = self._lifecycle
+        active, controller, lifecycle = self._active, self._controller, self._lifecycle
+        assert active is not None and controller is not None and lifecycle is not None
+        active.start()
         alone = is_alone(config)
         self.doing = "it waits for the controller"
         await _caught_up(metadata)
         self.doing = "it registers with the cluster"
-        await _unless_failed(metadata, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
+        await _written(controller, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
         if alone:  # nobody else can see that it does not serve yet, and its partitions are opened only once
             lifecycle.ready()
-            await lifecycle.unfenced()
+            await _written(controller, lifecycle.unfenced())
         await metadata.publish(lambda: self._open_partitions(services))
-        if self._isr_changes is not None:
-            self._isr_changes.start()
+        assert self._isr_changes is not None and self._fetching is not None
+        self._isr_changes.start()
         logs.start()
         if sources is not None:
             from .metrics.scrape import Rooms
@@ -152,19 +160,30 @@ class Broker:
                 replicas=services.replicas,
                 groups=services.groups,
                 cleaner=logs.cleaner,
+                controller=services.controller,
+                isr_changes=self._isr_changes,
+                fetching=self._fetching,
                 fetch_sessions=services.fetch_sessions,
             )
         await self._server.serve(services, Scope.BROKER)
         self._loading.start()
         if not alone:
             self.doing = "it waits until the controller lets it lead"
+            await _written(controller, self._tell_directory(services, lifecycle, uuid_from_str(logs.directory_id)))
             lifecycle.ready()
-            await lifecycle.unfenced()
+            await _written(controller, lifecycle.unfenced())
         self._state = State.RUNNING
         self.doing = ""
         first = self._server.listeners[0].address
         self.address = host_and_port(first.host or "0.0.0.0", first.port)
         log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
+
+    async def _tell_directory(self, services: Services, lifecycle: Lifecycle, directory_id: bytes) -> None:
+        """Before this broker may lead: the controller takes replicas in a directory that is gone for lost."""
+        channel = self._channels[-1]
+        await tell_directory(
+            services.image, self.node_id, directory_id, lambda: lifecycle.broker_epoch, channel.request
+        )
 
     async def _open_metadata(self, logs: LogManager, data_dir: str) -> MetadataQuorum:
         """This node's part of the metadata quorum, not started yet."""
@@ -184,6 +203,8 @@ class Broker:
         """Create all that works on the image, which is empty yet."""
         config, runtime, image = self.config, self.runtime, metadata.image
         self._controller = controller = Controller(metadata, config, runtime)
+        if not is_alone(config):  # one that is alone goes on with the topics that it knows
+            controller.on_broken = lambda reason: self.on_broken(reason)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._active = active = ActiveController(metadata)
         active.when_changed(lambda: controller.watch.follow(metadata.is_leader))
@@ -218,13 +239,21 @@ class Broker:
         lifecycle = self._lifecycle
         active.when_changed(lifecycle.controller_changed)
         self._fetching = fetching = Fetching(
-            self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image)
-        )
+            self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image),
+            replicas.throttle.following,
+        )  # fmt: skip
         self._isr_changes = isr_changes = IsrChanges(
             self.node_id, requests.request, image.broker_epoch, replicas.partitions,
             config["replica.lag.time.max.ms"],
         )  # fmt: skip
-        replicas.begun, replicas.ended, replicas.isr_changes = fetching.begun, fetching.ended, isr_changes.want
+        self._assignments = assignments = Assignments(
+            self.node_id, uuid_from_str(logs.directory_id), image, requests.request, lambda: lifecycle.broker_epoch,
+            replicas.is_offline,
+        )  # fmt: skip
+        replicas.went_offline.add(assignments.look)
+        replicas.begun.add(fetching.begun)
+        replicas.begun.add(lambda partition: assignments.look(partition.topic, partition.index))
+        replicas.ended, replicas.isr_changes = fetching.ended, isr_changes.want
         local.services = services = Services(
             config=config,
             runtime=runtime,
@@ -316,6 +345,8 @@ class Broker:
         if self._logs is not None:
             self._logs.cleaner.reconfigure(cleaner_config(self.config))
             self._logs.removals.delay_ms = self.config["log.segment.delete.delay.ms"]
+        if self._lifecycle is not None:
+            self._lifecycle.options_changed()
 
     async def stop(self) -> str:
         """Stop cleanly: refuse new requests, answer waiting ones, sync the logs, write the clean-shutdown marker.
@@ -367,6 +398,9 @@ class Broker:
         if self._isr_changes is not None:
             await self._isr_changes.close()
             self._isr_changes = None
+        if self._assignments is not None:
+            await self._assignments.close()
+            self._assignments = None
         if self._fetching is not None:
             await self._fetching.close()
             self._fetching = None
@@ -399,8 +433,12 @@ class Broker:
         return failures
 
 
-async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for something, but no longer than until the metadata log fails. Raises KafkaError, that of the log first."""
+async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for what the active controller must write, but no longer than until the metadata log fails.
+
+    Raises KafkaError: the reason why this node, if it is the controller, could not write it, before all others.
+    """
+    metadata = controller.metadata
 
     async def failed() -> None:
         while metadata.failure is None:
@@ -417,7 +455,8 @@ async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, Non
     if metadata.failure is not None:
         raise metadata.failure
     if outcome is not None:
-        raise outcome
+        is_unwritten = isinstance(outcome, KafkaError) and outcome.code == ErrorCode.KAFKA_STORAGE_ERROR
+        raise (is_unwritten and controller.unwritten) or outcome
 
 
 async def _caught_up(metadata: MetadataQuorum) -> None:

@@ -35,7 +35,6 @@ _DURABILITY = ("page_cache", "fsync")
 _POLICIES = ("compact", "delete")
 _TIERS = "there is no tiered storage"
 _SHARE = "there are no share groups"
-_NO_THROTTLES = "replication is not throttled"
 _REPLICA = "[0-9]+:[0-9]+|"
 O = Option  # noqa: E741  the table below is read by columns
 
@@ -58,12 +57,12 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
       broker="log.flush.interval.messages"),
     O("flush.ms", _L, str(MAX_LONG), "Longest time that an append stays without fsync", 0,
       broker="log.flush.interval.ms"),
-    O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled", part=_REPLICA,
-      inert=_NO_THROTTLES),
+    O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled, as "
+      "PARTITION:BROKER, or * for all", part=_REPLICA),
     O("index.interval.bytes", _I, "4096", "Bytes of log between two index entries", 0,
       broker="log.index.interval.bytes"),
-    O("leader.replication.throttled.replicas", _LIST, "", "Replicas whose serving is throttled", part=_REPLICA,
-      inert=_NO_THROTTLES),
+    O("leader.replication.throttled.replicas", _LIST, "", "Replicas that are served to followers under a "
+      "throttle, as PARTITION:BROKER, or * for all", part=_REPLICA),
     O("local.retention.bytes", _L, "-2", "Bytes kept locally under tiering", -2, broker="log.local.retention.bytes",
       inert=_TIERS),
     O("local.retention.ms", _L, "-2", "Time kept locally under tiering", -2, broker="log.local.retention.ms",
@@ -124,12 +123,13 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
     O("auto.leader.rebalance.enable", _B, "true", "The controller gives partitions back to their preferred leaders"),
-    O("broker.heartbeat.interval.ms", _I, "2000", "How often a broker tells the controller that it lives"),
+    O("broker.heartbeat.interval.ms", _I, "1000", "How often a broker tells the controller that it lives"),
     O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
     O("broker.lost.connection.timeout.ms", _I, "300", "How long the controller waits for a heartbeat of a broker whose "
       "connection is closed", 1, own=True),
     O("broker.rack", _S, None, "The rack this broker stands in"),
-    O("broker.session.timeout.ms", _I, "9000", "A broker that was not heard of for so long is fenced"),
+    O("broker.session.timeout.ms", _I, "4000", "A broker that was not heard of for so long is fenced: "
+      "for so long, and an election, its partitions stand still when it hangs"),
     O("cluster.id", _S, None, "The cluster's id: a new directory takes it, any other must have it. Needed where there "
       "are several nodes, so that all have the same", own=True),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
@@ -156,10 +156,14 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("controller.quorum.voters", _LIST, "", "ID@HOST:PORT of each controller that votes, as all nodes have them; this "
       "node alone if none is named here nor in controller.quorum.bootstrap.servers"),
     O("controller.socket.timeout.ms", _I, "30000", "How long a broker waits for an answer of the controller"),
+    O("cordoned.log.dirs", _LIST, "", "Directories of logs that are given no new partitions, or * for all",
+      dynamic=True),
     O("default.replication.factor", _I, "1", "Replicas of a topic that does not say", 1),
     O("delete.topic.enable", _B, "true", "Whether topics can be deleted"),
     O("fetch.max.bytes", _I, "57671680", "Most bytes in one Fetch answer", 1024),
     O("file.pool.threads", _I, "4", "Threads for what may wait for the disk", 1, 64, own=True),
+    O("follower.replication.throttled.rate", _L, None, "Bytes/s at which this broker fetches throttled replicas that "
+      "are not in sync; no limit if not set", 0, dynamic=True, unseen=True),
     O("group.initial.rebalance.delay.ms", _I, "3000", "How long a new group waits for more members", 0),
     O("group.max.session.timeout.ms", _I, "1800000", "Longest session timeout of a member", 1),
     O("group.max.size", _I, str(MAX_INT), "Most members of one group", 1),
@@ -170,6 +174,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "or the first"),
     O("leader.imbalance.check.interval.seconds", _L, "300", "How often the controller looks for leaders that are not "
       "the preferred ones", 1),
+    O("leader.replication.throttled.rate", _L, None, "Bytes/s at which this broker serves throttled replicas to "
+      "followers that are not in sync; no limit if not set", 0, dynamic=True, unseen=True),
     O("listener.security.protocol.map", _S,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
       "Protocol of each listener; only PLAINTEXT works yet"),
@@ -222,7 +228,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("offsets.retention.check.interval.ms", _L, "600000", "How often old offsets are looked for", 1),
     O("offsets.retention.minutes", _I, "10080", "How long an empty group keeps its offsets", 1),
     O("offsets.topic.num.partitions", _I, "10", "Partitions of __consumer_offsets (Kafka: 50)", 1),
-    O("offsets.topic.replication.factor", _SH, "1", "Replicas of __consumer_offsets (Kafka: 3)", 1),
+    O("offsets.topic.replication.factor", _SH, "3", "Replicas of __consumer_offsets; if this is not set, there are no "
+      "more than brokers (Kafka: it is not created)", 1),
     O("offsets.topic.segment.bytes", _I, "104857600", "segment.bytes of __consumer_offsets", 1024 * 1024),
     O("process.roles", _LIST, "broker,controller", "What this node is: broker, controller, or both (Kafka: no default)",
       choices=("broker", "controller")),
@@ -239,7 +246,11 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("replica.high.watermark.checkpoint.interval.ms", _L, "5000", "How often high watermarks are saved", 1),
     O("replica.lag.time.max.ms", _L, "30000", "A follower that did not reach its leader's end for so long is not in "
       "sync any more"),
+    O("replica.selector.class", _S, None, "How a leader names a replica for a consumer to read from: one in its rack "
+      "(KIP-392), or none", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector",)),
     O("replica.socket.timeout.ms", _I, "30000", "How long a follower waits for its leader's answer"),
+    O("replication.quota.window.num", _I, "11", "Samples over which throttled replication is measured", 1),
+    O("replication.quota.window.size.seconds", _I, "1", "Length of a sample", 1),
     O("request.timeout.ms", _I, "30000", "How long a metadata change may take", 1),
     O("send.turn.bytes", _I, "4194304", "Most file bytes given to one socket in one turn of the loop", 65536, own=True),
     O("shutdown.timeout.ms", _I, "60000", "How long a controlled stop may take; past it the process ends, and the next "
@@ -290,6 +301,7 @@ class BrokerConfig(Mapping[str, Any]):
             _row(name).check(text)
         self._values: dict[str, Any] = {}
         self._parse()
+        check_cordoned(self["cordoned.log.dirs"], self)
         self._check_together()
         membership.check(self)
 
@@ -426,6 +438,18 @@ def validate_topic_options(
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})"
+        )
+
+
+def check_cordoned(directories: Iterable[str], config: Mapping[str, Any]) -> None:
+    """ConfigError unless these are directories of this broker's logs, or * alone (KIP-1066)."""
+    if "*" in directories and tuple(directories) != ("*",):
+        raise ConfigError("When cordoned.log.dirs is set to *, it must not contain other values")
+    missing = [each for each in directories if each not in (*config["log.dirs"], "*")]
+    if missing:
+        raise ConfigError(
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : "
+            + ", ".join(missing)
         )
 
 

@@ -45,6 +45,7 @@ def broker_entries(config: BrokerConfig) -> list[Entry]:
     return [
         _entry(option, option.text(config[option.name]), not option.dynamic, _synonyms(option.name, config))
         for option in BROKER_OPTIONS
+        if not option.unseen or config[option.name] is not None
     ]
 
 

@@ -26,7 +26,6 @@ _B, _S, _I, _SH, _L, _D, _LIST, _CLASS, _PASSWORD = (
 )
 
 _LOOP = "one loop serves all connections; cold.read.threads, compression.threads and file.pool.threads work beside it"
-_NO_THROTTLES = "replication is not throttled"
 _NO_SECURITY = "listeners are PLAINTEXT: there is no TLS, SASL or ACL"
 _NO_TRANSACTIONS = "there are no transactions"
 _NO_NEW_GROUPS = "groups are of the classic protocol; there are no share groups"
@@ -64,7 +63,6 @@ REFUSED: tuple[tuple[str, str], ...] = (
     ("max.connection.creation.rate", _ALL_CONNECTIONS),
     ("max.connections.per.ip*", _ALL_CONNECTIONS),
     # Data
-    ("cordoned.log.dirs", "there is one directory of logs, which takes all partitions"),
     ("log.cleaner.enable", "topics with cleanup.policy=compact are always compacted"),
     ("remote.log.storage.system.enable", _NO_TIERS),
 )
@@ -103,12 +101,10 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     ("leader.imbalance.per.broker.percentage", "leaders are balanced as soon as one is not the preferred one"),
     ("num.replica.fetchers", "one connection to a leader carries all partitions that are followed there"),
     ("num.replica.alter.log.dirs.threads", _ONE_DIRECTORY),
+    ("alter.log.dirs.replication.quota.*", _ONE_DIRECTORY),
     ("replica.alter.log.dirs.io.max.bytes.per.second", _ONE_DIRECTORY),
-    ("replica.selector.class", _NO_CLASSES),
     ("replica.socket.receive.buffer.bytes", _BUFFER),
     ("follower.fetch.*", _NO_TIERS),
-    ("follower.*", _NO_THROTTLES),
-    ("leader.replication.throttled.rate", _NO_THROTTLES),
     # Groups and transactions
     ("group.consumer.*", _NO_NEW_GROUPS),
     ("group.coordinator.*", _NO_NEW_GROUPS),
@@ -124,7 +120,7 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     # Security and quotas
     ("delegation.token.*", "there are no delegation tokens"),
     ("password.encoder.*", _NO_ZOOKEEPER),
-    ("*quota*", _NO_QUOTAS),
+    ("quota.*", _NO_QUOTAS),
     # The rest
     ("metric.reporters", _METRICS),
     ("metrics.num.samples", _METRICS),
@@ -172,7 +168,6 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("controller.quorum.append.linger.ms", _I, "25", 0),
     _k("controller.quota.window.num", _I, "11", 1),
     _k("controller.quota.window.size.seconds", _I, "1", 1),
-    _k("cordoned.log.dirs", _LIST, "", dynamic=True),
     _k("create.topic.policy.class.name", _CLASS, None),
     _k("delegation.token.expiry.check.interval.ms", _L, "3600000", 1),
     _k("delegation.token.expiry.time.ms", _L, "86400000", 1),
@@ -312,10 +307,7 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("remote.log.storage.manager.class.path", _S, None),
     _k("remote.log.storage.manager.impl.prefix", _S, "rsm.config."),
     _k("remote.log.storage.system.enable", _B, "false"),
-    _k("replica.selector.class", _S, None),
     _k("replica.socket.receive.buffer.bytes", _I, "65536"),
-    _k("replication.quota.window.num", _I, "11", 1),
-    _k("replication.quota.window.size.seconds", _I, "1", 1),
     _k("sasl.client.callback.handler.class", _CLASS, None),
     _k("sasl.enabled.mechanisms", _LIST, "GSSAPI", dynamic=True),
     _k("sasl.jaas.config", _PASSWORD, None, dynamic=True),

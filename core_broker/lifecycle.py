@@ -23,11 +23,12 @@ log = logging.getLogger(__name__)
 SOON_S = 0.02  # between heartbeats while this broker waits to be unfenced, or to stop
 RETRY_S = 0.5  # after a registration that was refused
 LOST_REGISTRATION = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
-FATAL = (  # a registration that fails with these fails for ever
+FATAL = (  # a registration that fails with these fails for ever, or until somebody has made room for the metadata log
     ErrorCode.INCONSISTENT_CLUSTER_ID,
     ErrorCode.UNSUPPORTED_VERSION,
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.INVALID_REQUEST,
+    ErrorCode.KAFKA_STORAGE_ERROR,
 )
 
 Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the controller's answer; raises KafkaError
@@ -68,8 +69,10 @@ class Lifecycle:
         self._wants_fence = True
         self._wants_shut_down = False
         self._is_fenced = True
+        self._is_unwritten = False  # the controller's last answer: it cannot write its log
         self._answered = Pauses()  # of those who wait for an answer of the controller
         self._may_stop = False
+        self._was_cordoned = False
         self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
 
@@ -141,6 +144,8 @@ class Lifecycle:
                             f"{said}its directory has the directory.id of broker {other.id}, of whose directory it is "
                             "a copy: choose an empty log.dirs"
                         )
+            case ErrorCode.KAFKA_STORAGE_ERROR:
+                return f"{said}it cannot write its metadata log, see its own log: its disk may be full, or broken"
         return f"{said}{ErrorCode(code).name}; the controller's log may say more"
 
     def _why_unsupported(self) -> str:
@@ -167,9 +172,15 @@ class Lifecycle:
         """Another node is the active controller: it does not know yet that this broker lives."""
         self._pauses.wake()
 
+    def options_changed(self) -> None:
+        """Tell the controller what follows from options at once."""
+        self._pauses.wake()
+
     async def unfenced(self) -> None:
-        """Wait until the controller lets this broker lead."""
+        """Wait until the controller lets this broker lead. Raises KafkaError if it cannot write that."""
         while self._is_fenced:
+            if self._is_unwritten:
+                raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, self._why_refused(ErrorCode.KAFKA_STORAGE_ERROR))
             await self._answered.pause(None)
 
     async def leave(self, timeout_ms: float) -> bool:
@@ -201,6 +212,7 @@ class Lifecycle:
                 current_metadata_offset=self._image.offset,
                 want_fence=self._wants_fence,
                 want_shut_down=self._wants_shut_down,
+                cordoned_log_dirs=self._cordoned(),
             )
             try:
                 answer = await self._ask(request, self._config["broker.session.timeout.ms"])
@@ -209,11 +221,13 @@ class Lifecycle:
                 log.info("a heartbeat has no answer: %s", error.message)
                 await self._pauses.pause(SOON_S)
                 continue
+            self._is_unwritten = code == ErrorCode.KAFKA_STORAGE_ERROR
             if code in LOST_REGISTRATION:
                 await self._register_again(code)
                 continue
             if code:
                 log.warning("the controller refuses a heartbeat: %s", ErrorCode(code).name)
+                self._answered.wake()
                 await self._pauses.pause(RETRY_S)
                 continue
             if answer.is_fenced and not self._is_fenced and not self._wants_shut_down:
@@ -223,6 +237,14 @@ class Lifecycle:
             self._answered.wake()
             waits = self._wants_shut_down or (answer.is_fenced and not self._wants_fence)
             await self._pauses.pause(min(SOON_S, interval_s) if waits else interval_s)
+
+    def _cordoned(self) -> list[bytes] | None:
+        """The directories that are to get no new partitions (KIP-1066). None, which changes nothing, while there was
+        never one: older controllers do not know of that."""
+        if self._config["cordoned.log.dirs"]:
+            self._was_cordoned = True
+            return [self._directory_id]
+        return [] if self._was_cordoned else None
 
     async def _register_again(self, code: int) -> None:
         """The controller does not know this process: it was unregistered, or another one has taken its id."""

@@ -69,6 +69,7 @@ class Option:
     own: bool = False  # Kafka has no such option
     sealed: bool = False  # topic options: can be set only at creation
     dynamic: bool = False  # broker options: may be changed while the broker runs
+    unseen: bool = False  # broker options: described only while they are set, as in Kafka
 
     def parse(self, text: str) -> Any:
         """The value of `text`. ConfigError names the option, the value and what is accepted."""

@@ -21,6 +21,8 @@ SAFE_FACTOR, SAFE_IN_SYNC = 3, 2  # from this factor on, so many replicas have w
 KIND = "broker"
 IN_SYNC = "min.insync.replicas"
 METRICS = "metrics.listener"
+SELECTOR = "replica.selector.class"
+BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"  # consumers with client.rack read in their rack
 # Broker options that a topology sets where it has several brokers, and what is said of one that it gives itself.
 SET_FOR_SEVERAL = {
     "advertised.listeners": "the topology says this where there are several brokers: leave it out",
@@ -87,6 +89,8 @@ def cluster_options(datacenter: Datacenter, node: Node, controllers: Sequence[st
         "offsets.topic.replication.factor": factor,
         IN_SYNC: str(SAFE_IN_SYNC),
     }
+    if datacenter.racks:
+        defaults[SELECTOR] = BY_RACK
     return found | {option: value for option, value in defaults.items() if option not in datacenter.options}
 
 

@@ -84,7 +84,7 @@ class BrokerProcess:
         with open(self.folder / "broker.log", "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
-                cwd=self.folder, start_new_session=True, preexec_fn=_die_with_parent,
+                cwd=self.folder, start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
@@ -154,7 +154,9 @@ def running_broker(folder: Path, settings: Mapping[str, object] | None = None) -
 class BrokerCluster:
     """Brokers 1 to `size`, each a voter of the metadata quorum, on free loopback ports."""
 
-    def __init__(self, folder: Path, size: int = 3, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, folder: Path, size: int = 3, settings: Mapping[str, object] | None = None, root: Path = ROOT
+    ) -> None:
         ports = free_ports(2 * size)
         voters = ",".join(f"{number}@127.0.0.1:{ports[2 * number - 1]}" for number in range(1, size + 1))
         self.brokers: dict[int, BrokerProcess] = {}
@@ -169,7 +171,7 @@ class BrokerCluster:
                 **(settings or {}),
             }
             listen = [f"CONTROLLER://127.0.0.1:{ports[2 * number - 1]}"]
-            self.brokers[number] = BrokerProcess(folder / f"b{number}", own, listen=listen)
+            self.brokers[number] = BrokerProcess(folder / f"b{number}", own, root, listen)
             self.brokers[number].address = f"127.0.0.1:{ports[2 * number - 2]}"
 
     @property
@@ -202,15 +204,16 @@ class BrokerCluster:
 
 @contextlib.contextmanager
 def running_cluster(
-    folder: Path, size: int = 3, settings: Mapping[str, object] | None = None
+    folder: Path, size: int = 3, settings: Mapping[str, object] | None = None, root: Path = ROOT
 ) -> Iterator[BrokerCluster]:
     """A cluster whose brokers are gone at the end, and also when this process is killed."""
-    cluster = BrokerCluster(folder, size, settings)
+    cluster = BrokerCluster(folder, size, settings, root)
     try:
         yield cluster.start()
     finally:
         cluster.kill()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a child between fork and exec: it is killed when the thread that starts it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

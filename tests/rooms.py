@@ -57,13 +57,13 @@ ROOMS: dict[str, Room] = {
         "core_broker/replication/: partitions, states, high watermark",
         _unit("core_broker/replication", "core_broker/server"),
         ("producers", "disk-faults", "fetch-sessions", "cluster"),
-        _integration("storage", "broker"),
+        _integration("storage", "broker", "histories"),
     ),
     "cluster": Room(
         "core_broker/cluster/: metadata, controller",
         _unit("core_broker/cluster"),
         ("broker-start", "data-directory", "quorum", "cluster"),
-        _integration("cluster", "broker"),
+        _integration("cluster", "broker", "histories"),
     ),
     "coordinators": Room(
         "core_broker/coordinators/: groups, offsets",

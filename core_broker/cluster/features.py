@@ -38,6 +38,7 @@ class Feature:
 
 
 OLDEST, LATEST = 7, 33  # of metadata.version: Kafka 3.3-IV3 to 4.4-IV2
+DIRECTORIES_SINCE = 17  # the metadata.version from which on brokers name their directories (KIP-858)
 CHANGED_RECORDS = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)  # versions of it that brought other records
 
 FEATURES: Mapping[str, Feature] = {

@@ -18,6 +18,7 @@ from .runtime import Replicas
 
 GROUP, TRANSACTION = 0, 1
 MANY_KEYS_SINCE = 4
+FACTOR = "offsets.topic.replication.factor"
 
 
 class Found(NamedTuple):
@@ -68,13 +69,21 @@ class CoordinatorFinder:
         return new_topic(
             CONSUMER_OFFSETS,
             self._config["offsets.topic.num.partitions"],
-            self._config["offsets.topic.replication.factor"],
+            self._factor(),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
                 "segment.bytes": str(self._config["offsets.topic.segment.bytes"]),
             },
         )
+
+    def _factor(self) -> int:
+        """One broker serves groups without an option, too. A factor that was set is kept: less would be a broken
+        promise (KIP-115)."""
+        factor: int = self._config[FACTOR]
+        if FACTOR in self._config.given:
+            return factor
+        return min(factor, max(1, sum(map(self._image.is_active, self._image.brokers))))
 
 
 def partition_for(group_id: str, partitions: int) -> int:

@@ -255,6 +255,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         if not records:
             return shard.written
+        shard.partition.check_in_sync()
         now = self._runtime.wall_ms()
         waiting = list(records)
         limit = max(shard.partition.log.config.max_message_bytes - RESERVED_BYTES, RESERVED_BYTES)

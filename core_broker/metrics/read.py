@@ -45,6 +45,12 @@ def traffic(name: str) -> Read:
     return samples
 
 
+def overall(name: str) -> Read:
+    """A count of Traffic, for all topics together alone."""
+    count = attrgetter(name)
+    return serving(lambda scrape: count(scrape.overall))
+
+
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -126,15 +132,16 @@ def of_partitions(read: Callable[[Partition], int]) -> Read:
 
 
 def under_replicated(partition: Partition) -> bool:
-    return len(partition.isr) < len(partition.replicas)
+    """As a leader knows it; as in Kafka, of no partition that is followed here."""
+    return partition.leads and len(partition.isr) < len(partition.replicas)
 
 
 def under_min_isr(partition: Partition) -> bool:
-    return len(partition.isr) < partition.least_in_sync
+    return partition.leads and len(partition.isr) < partition.least_in_sync
 
 
 def at_min_isr(partition: Partition) -> bool:
-    return len(partition.isr) == partition.least_in_sync
+    return partition.leads and len(partition.isr) == partition.least_in_sync
 
 
 def partition_count(scrape: Scrape) -> int:
@@ -159,7 +166,23 @@ def global_partitions(scrape: Scrape) -> int:
 def leaderless_partitions(scrape: Scrape) -> int:
     topics = scrape.rooms.image.topics.values()
     without = sum(each.leader < 0 for topic in topics for each in topic.partitions.values())
-    return without + len(scrape.offline)
+    return without + sum(map(len, scrape.rooms.replicas.leaderless.values()))
+
+
+def reassigning_count(scrape: Scrape) -> int:
+    image, node_id = scrape.rooms.image, scrape.sources.node_id
+    return sum(image.partition_by_key(key)[1].leader == node_id for key in image.index.moving)
+
+
+ROLES = {"Leader": "leader", "Follower": "follower", "Candidate": "candidate", "Prospective": "prospective"}
+ROLES |= {"Unattached": "unattached", "Resigned": "resigned"}
+
+
+def quorum_state(scrape: Scrape) -> Iterator[Sample]:
+    raft = None if scrape.sources.rooms is None else scrape.rooms.controller.metadata.raft
+    if raft is not None:
+        observes = "observer" if raft.me.id not in raft.voters.last.ids else ""
+        yield Sample((observes or ROLES[type(raft.role).__name__],), 1)
 
 
 # --- The process ------------------------------------------------------------------------------------------------------

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ...runtime import Runtime
+from ..cluster.controller import Controller
 from ..cluster.image import MetadataImage
 from ..coordinators.group_states import State
 from ..coordinators.groups import GroupCoordinator
 from ..purgatory import Purgatory
 from ..replication._core import Traffic
+from ..replication.fetching import Fetching
+from ..replication.isr_changes import IsrChanges
 from ..replication.manager import ReplicaManager
 from ..replication.partition import Partition
 from ..server._route import Route
@@ -31,6 +34,9 @@ class Rooms:
     replicas: ReplicaManager
     groups: GroupCoordinator
     cleaner: Cleaner
+    controller: Controller
+    isr_changes: IsrChanges
+    fetching: Fetching
     fetch_sessions: FetchSessions
 
 

@@ -49,6 +49,7 @@ C, G, S, H = Type.COUNTER, Type.GAUGE, Type.SUMMARY, Type.HISTOGRAM
 _TOPIC = "kafka.server:type=BrokerTopicMetrics,name="
 _REPLICAS = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER = "kafka.controller:type=KafkaController,name="
+_RAFT = "kafka.server:type=raft-metrics,name="
 _PARTITION = "kafka.cluster:type=Partition,name="
 _LOG = "kafka.log:type=Log,name="
 _REQUEST = "kafka.network:type=RequestMetrics,name="
@@ -71,6 +72,10 @@ METRICS: tuple[Metric, ...] = (
            "topic"),
     _kafka(C, f"{_TOPIC}FailedFetchRequestsPerSec", "Those of them that failed; offsets out of range and wrong leader "
            "epochs do not count", read.traffic("failed_fetches"), "topic"),
+    _kafka(C, f"{_TOPIC}ReplicationBytesInPerSec", "Bytes copied from leaders",
+           read.overall("replication_bytes_in")),
+    _kafka(C, f"{_TOPIC}ReplicationBytesOutPerSec", "Bytes of records sent to followers",
+           read.overall("replication_bytes_out")),
     # --- Requests ---
     _kafka(C, f"{_REQUEST}RequestsPerSec", "Requests by name and version", read.requests, "request", "version"),
     _kafka(S, f"{_REQUEST}TotalTimeMs", "Milliseconds from a request's arrival to its answer; percentiles of the last "
@@ -100,6 +105,17 @@ METRICS: tuple[Metric, ...] = (
            read.serving(lambda scrape: sum(map(read.under_min_isr, scrape.partitions)))),
     _kafka(G, f"{_REPLICAS}AtMinIsrPartitionCount", "Led here, with just as many in sync as acks=all requires",
            read.serving(lambda scrape: sum(map(read.at_min_isr, scrape.partitions)))),
+    _kafka(G, f"{_REPLICAS}ReassigningPartitions", "Led here, on their way to other brokers",
+           read.serving(read.reassigning_count)),
+    _kafka(C, f"{_REPLICAS}IsrShrinksPerSec", "Times that what lagged behind this leader was taken out of sync",
+           read.serving(lambda scrape: scrape.rooms.isr_changes.shrinks)),
+    _kafka(C, f"{_REPLICAS}IsrExpandsPerSec", "Times that what had caught up was taken in",
+           read.serving(lambda scrape: scrape.rooms.isr_changes.expands)),
+    _kafka(C, f"{_REPLICAS}FailedIsrUpdatesPerSec", "Such changes that the controller refused, or did not answer",
+           read.serving(lambda scrape: scrape.rooms.isr_changes.failures)),
+    _kafka(G, "kafka.server:type=ReplicaFetcherManager,name=MaxLag", "Records that a partition "
+           "followed here lacks, of the one that is farthest behind",
+           read.serving(lambda scrape: scrape.rooms.fetching.max_lag())),
     _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers with state in memory",
            read.serving(lambda scrape: sum(len(each.log.producers) for each in scrape.partitions))),
     _kafka(G, "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "1 while a partition of the data directory is "
@@ -152,7 +168,7 @@ METRICS: tuple[Metric, ...] = (
          "the reason", read.unread_groups, "partition", "reason"),
     # --- The cluster, as its controller sees it ---
     _kafka(G, f"{_CONTROLLER}ActiveControllerCount", "1 if this broker is the active controller",
-           read.serving(lambda scrape: 1)),
+           read.serving(lambda scrape: int(scrape.rooms.controller.metadata.is_leader))),
     _kafka(G, f"{_CONTROLLER}ActiveBrokerCount", "Registered brokers that are not fenced",
            read.serving(lambda scrape: sum(not each.fenced for each in scrape.rooms.image.brokers.values()))),
     _kafka(G, f"{_CONTROLLER}FencedBrokerCount", "Registered brokers that are fenced",
@@ -163,6 +179,25 @@ METRICS: tuple[Metric, ...] = (
            read.serving(read.leaderless_partitions)),
     _kafka(G, f"{_CONTROLLER}LastAppliedRecordOffset", "Offset of the last metadata record",
            read.serving(lambda scrape: scrape.rooms.image.offset)),
+    _kafka(G, f"{_CONTROLLER}PreferredReplicaImbalanceCount", "Partitions that their preferred replica does not lead",
+           read.serving(lambda scrape: len(scrape.rooms.image.index.imbalanced))),
+    _kafka(G, f"{_CONTROLLER}MetadataErrorCount", "1 while the metadata log cannot be written or read here",
+           read.serving(lambda scrape: int(scrape.rooms.controller.failure is not None))),
+    _kafka(C, "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec", "Partitions for which this "
+           "controller elected a leader that may lack committed records",
+           read.serving(lambda scrape: scrape.rooms.controller.unclean_elections)),
+    # --- The metadata quorum, as this node sees it ---
+    _kafka(G, f"{_RAFT}current-state", "1, with this node's part in the quorum", read.quorum_state, "state"),
+    _kafka(G, f"{_RAFT}current-leader", "Node id of the leader; -1 if none is known",
+           read.serving(lambda scrape: scrape.rooms.controller.metadata.leader_id)),
+    _kafka(G, f"{_RAFT}current-epoch", "Its epoch",
+           read.serving(lambda scrape: scrape.rooms.controller.metadata.epoch)),
+    _kafka(G, f"{_RAFT}high-watermark", "Records before it are committed",
+           read.serving(lambda scrape: scrape.rooms.controller.metadata.high_watermark)),
+    _kafka(G, f"{_RAFT}log-end-offset", "The next offset of this node's log",
+           read.serving(lambda scrape: scrape.rooms.controller.log.end_offset)),
+    _kafka(G, f"{_RAFT}number-of-voters", "Nodes that vote",
+           read.serving(lambda scrape: len(scrape.rooms.controller.metadata.voters.voters))),
     # --- The broker and its process ---
     _kafka(G, "kafka.server:type=KafkaServer,name=BrokerState", "1 starting, 2 recovering logs, 3 running, 7 stopping",
            read.value(lambda scrape: scrape.sources.state())),

@@ -59,7 +59,7 @@ class Traffic:
 
     appends: requests to append, failed ones too. failed_appends, failed_fetches: without the errors that `traffic.py`
     excludes. bytes_in: as on the wire, compressed. bytes_refused: of batches that are too large. fetches: answers sent,
-    failed ones too.
+    failed ones too. Of clients; what was copied from a leader, or served to followers, is in the last two.
     """
 
     appends: Public[cython.longlong]
@@ -70,10 +70,13 @@ class Traffic:
     fetches: Public[cython.longlong]
     failed_fetches: Public[cython.longlong]
     bytes_out: Public[cython.longlong]
+    replication_bytes_in: Public[cython.longlong]
+    replication_bytes_out: Public[cython.longlong]
 
     def __init__(self) -> None:
         self.appends = self.failed_appends = self.bytes_in = self.bytes_refused = self.messages_in = 0
         self.fetches = self.failed_fetches = self.bytes_out = 0
+        self.replication_bytes_in = self.replication_bytes_out = 0
 
     def add(self, other: Traffic) -> None:
         """Add the counts of another."""
@@ -85,6 +88,8 @@ class Traffic:
         self.fetches += other.fetches
         self.failed_fetches += other.failed_fetches
         self.bytes_out += other.bytes_out
+        self.replication_bytes_in += other.replication_bytes_in
+        self.replication_bytes_out += other.replication_bytes_out
 
 
 @cython.final
@@ -230,6 +235,10 @@ class PartitionCore:
             waiters.pop(sequence, None)
 
         return cancel
+
+    def wake_followers(self) -> None:
+        """What a leader tells its followers has changed, or what it asks of them."""
+        self.wake_append_waiters()
 
     def wake_all(self) -> None:
         """The partition is not served any more: call all that wait."""

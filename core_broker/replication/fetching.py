@@ -1,9 +1,10 @@
-"""Copies the partitions that this broker follows from their leaders: one loop and one connection for each leader.
+"""Copies the partitions that this broker follows from their leaders: for each leader a loop, and one for newcomers.
 
 A round asks the leader for all partitions at once, in a fetch session, so that requests and answers name changes only
-(KIP-227). What comes is appended as it is: no batch is decoded. Where this broker's log has left the leader's, the
-answer says so by leader epoch, and the log is cut off there (KIP-101, KIP-279, KIP-595). What is to be on disk first,
-by the option durability, is synced before the leader is told of it.
+(KIP-227); it costs what has changed, however many partitions there are. What comes is appended as it is: no batch is
+decoded. Where this broker's log has left the leader's, the answer says so by leader epoch, and the log is cut off there
+(KIP-101, KIP-279, KIP-595). What is to be on disk first, by the option durability, is synced before the leader is told
+of it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..pauses import Pauses, RetryDelay
 from ..storage.log.append import Origin
 from .partition import Partition
 from .states import State
+from .throttle import Quota
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_SESSION, INITIAL_EPOCH, EPOCH_MAX = 0, 0, 2**31 - 1
+NEWCOMERS_WAIT_MS = 20  # how long a leader may keep a request of newcomers, in which the next ones are not yet
+LOOK_AT_ALL_S = (
+    30.0  # how often all is looked at: retention may have moved the start of an idle log, which tells nobody
+)
 RETRY_FIRST_S = 0.02  # after an error; then doubled each time, up to replica.fetch.backoff.ms
 LATEST, EARLIEST = -1, -2
 WAITS_FOR_METADATA = (  # errors that end when this broker or the leader has newer metadata
@@ -52,13 +58,15 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session."""
 
-    __slots__ = ("delay", "partition", "resumes_at", "told")
+    __slots__ = ("delay", "is_behind", "leader_end", "partition", "resumes_at", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.told: tuple[int, int, int, int] | None = None
         self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
+        self.is_behind = True  # its leader had more, as far as it has told
+        self.leader_end = 0  # up to where the leader had all replicas, as it has told last
 
     def wanted(self) -> tuple[int, int, int, int]:
         """Offset, leader epoch, epoch of the batch before the offset, log start."""
@@ -75,7 +83,7 @@ class Fetching:
     """All partitions that this broker follows.
 
     broker_epoch: the epoch under which this broker is registered; followers tell it (KIP-903). address: where a broker
-    listens for other brokers.
+    listens for other brokers. throttle: of what is fetched.
     """
 
     def __init__(
@@ -85,13 +93,15 @@ class Fetching:
         runtime: Runtime,
         broker_epoch: Callable[[], int],
         address: Address,
+        throttle: Quota,
     ) -> None:
         self.node_id = node_id
         self.config = config
         self.runtime = runtime
         self.broker_epoch = broker_epoch
         self.address = address
-        self._fetchers: dict[int, Fetcher] = {}  # by leader
+        self.throttle = throttle
+        self._sources: dict[int, Source] = {}  # by leader
         self._leaders: dict[tuple[str, int], int] = {}  # of the partitions that are copied
 
     def begun(self, partition: Partition) -> None:
@@ -101,45 +111,97 @@ class Fetching:
         if partition.leads or partition.leader < 0:
             return
         self._leaders[key] = partition.leader
-        fetcher = self._fetchers.get(partition.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[partition.leader] = Fetcher(self, partition.leader)
-        fetcher.add(partition)
+        source = self._sources.get(partition.leader)
+        if source is None:
+            source = self._sources[partition.leader] = Source(self, partition.leader)
+        source.add(partition)
 
     def ended(self, topic: str, index: int) -> None:
         """This broker does not follow the partition any more."""
         leader = self._leaders.pop((topic, index), None)
         if leader is not None:
-            fetcher = self._fetchers[leader]
-            fetcher.remove(topic, index)
-            if not fetcher.copies:
-                del self._fetchers[leader]
-                fetcher.stop()
+            source = self._sources[leader]
+            source.remove(topic, index)
+            if source.is_empty:
+                del self._sources[leader]
+                source.stop()
 
     def metadata_changed(self) -> None:
         """Brokers have come, gone or moved: what waits for that is tried at once."""
-        for fetcher in self._fetchers.values():
-            fetcher.pauses.wake()
+        for source in self._sources.values():
+            for fetcher in source.fetchers:
+                fetcher.pauses.wake()
+
+    def max_lag(self) -> int:
+        """Records that the partition lacks that is farthest behind its leader's high watermark."""
+        fetchers = (fetcher for source in self._sources.values() for fetcher in source.fetchers)
+        copies = (copy for fetcher in fetchers for copy in fetcher.copies.values())
+        return max(
+            (copy.leader_end - copy.partition.log.log_end_offset for copy in copies if copy.is_behind), default=0
+        )
 
     async def close(self) -> None:
-        fetchers, self._fetchers = self._fetchers, {}
+        sources, self._sources = self._sources, {}
         self._leaders.clear()
-        for fetcher in fetchers.values():
+        for source in sources.values():
+            source.stop()
+        if sources:
+            await asyncio.wait([fetcher.task for source in sources.values() for fetcher in source.fetchers])
+
+
+class Source:
+    """All that is copied from one broker.
+
+    A request that waits at a leader cannot be added to: a session has one request at a time, and a broker handles those
+    of a connection one by one. So what comes meanwhile is copied by the newcomers' fetcher, whose requests wait for a
+    short time only, until the settled one asks again and takes it over.
+    """
+
+    def __init__(self, owner: Fetching, leader: int) -> None:
+        wait_ms = owner.config["replica.fetch.wait.max.ms"]
+        self._newcomers = Fetcher(owner, leader, min(wait_ms, NEWCOMERS_WAIT_MS))
+        self._settled = Fetcher(owner, leader, wait_ms, self._newcomers)
+        self.fetchers = (self._settled, self._newcomers)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._settled.copies and not self._newcomers.copies
+
+    def add(self, partition: Partition) -> None:
+        fetcher = self._newcomers if self._settled.is_asking else self._settled
+        fetcher.add(Copy(partition))
+
+    def remove(self, topic: str, index: int) -> None:
+        for fetcher in self.fetchers:
+            if (topic, index) in fetcher.copies:
+                fetcher.remove(topic, index)
+
+    def stop(self) -> None:
+        for fetcher in self.fetchers:
             fetcher.stop()
-        if fetchers:
-            await asyncio.wait([each.task for each in fetchers.values()])
 
 
 class Fetcher:
-    """Copies all partitions that one broker leads."""
+    """Copies partitions that one broker leads.
 
-    def __init__(self, owner: Fetching, leader: int) -> None:
+    wait_ms: how long the leader may keep a request. newcomers: whose copies are taken over with each request. copies:
+    by topic and index. is_asking: the leader has a request, which is not answered yet.
+    """
+
+    def __init__(self, owner: Fetching, leader: int, wait_ms: int, newcomers: Fetcher | None = None) -> None:
         self.leader = leader
         self.copies: dict[tuple[str, int], Copy] = {}
         self.pauses = Pauses()
+        self.is_asking = False
         self._owner = owner
+        self._wait_ms = wait_ms
+        self._newcomers = newcomers
         self._by_key: dict[Key, Copy] = {}
+        self._changed: dict[Key, Copy] = {}  # of which the leader's session may not have what is wanted now
+        self._resting: dict[Key, Copy] = {}  # not fetched for a while
         self._forgotten: dict[Key, None] = {}  # in the leader's session, not wanted any more
+        self._is_taking = False  # an answer is being taken in
+        self._look_at_all_at = 0.0
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._connection: Connection | None = None
@@ -147,18 +209,33 @@ class Fetcher:
         self._is_failing = False
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"copy from broker {leader}")
 
-    def add(self, partition: Partition) -> None:
-        copy = Copy(partition)
-        self.copies[partition.topic, partition.index] = copy
+    def add(self, copy: Copy) -> None:
+        self.copies[copy.partition.topic, copy.partition.index] = copy
         self._by_key[copy.key] = copy
+        self._changed[copy.key] = copy
         self._forgotten.pop(copy.key, None)
+        if copy.resumes_at:  # it has failed
+            self._resting[copy.key] = copy
         self.pauses.wake()
 
     def remove(self, topic: str, index: int) -> None:
         copy = self.copies.pop((topic, index))
         del self._by_key[copy.key]
+        self._changed.pop(copy.key, None)
+        self._resting.pop(copy.key, None)
         if copy.told is not None:
             self._forgotten[copy.key] = None
+
+    def hand_over(self) -> list[Copy]:
+        """All copies, which are another's from now on; none while an answer is being taken in. What is still answered
+        of them is dropped."""
+        if self._is_taking:
+            return []
+        copies = list(self.copies.values())
+        for copy in copies:
+            self.remove(copy.partition.topic, copy.partition.index)
+            copy.told = None
+        return copies
 
     def stop(self) -> None:
         self.pauses.stop()
@@ -192,20 +269,29 @@ class Fetcher:
         self._forgotten.clear()
         for copy in self.copies.values():
             copy.told = None
+        self._changed = dict(self._by_key)
 
     # --- A round ------------------------------------------------------------------------------------------------------
 
     async def _round(self) -> None:
         """One Fetch and what comes of it, or a pause where there is nothing to fetch."""
+        for copy in self._newcomers.hand_over() if self._newcomers is not None else ():
+            self.add(copy)
         now = asyncio.get_running_loop().time()
-        waiting = [copy.resumes_at for copy in self.copies.values() if copy.resumes_at > now]
-        if len(waiting) == len(self.copies):
-            await self.pauses.pause(min(waiting) - now if waiting else None)
+        self._hold_back(now)
+        self._wake_up(now)
+        if len(self._resting) == len(self.copies) and not (self._forgotten and self._session_id):
+            await self.pauses.pause(self._until(now))
             return
         connection = await self._connected()
-        request = self._request(now, min(waiting, default=None))
+        ends_session = not self.copies  # the leader drops one that is empty
+        request = self._request(now)
         timeout_ms = self._owner.config["replica.socket.timeout.ms"]
-        answer = await connection.request(fetch.API, request, timeout_ms)
+        self.is_asking = True
+        try:
+            answer = await connection.request(fetch.API, request, timeout_ms)
+        finally:
+            self.is_asking = False
         if answer.error_code:
             if answer.error_code not in SESSION_ERRORS:
                 raise ConnectionLost(f"its answer to Fetch is error {answer.error_code}")
@@ -214,9 +300,39 @@ class Fetcher:
         if not self._session_epoch:
             self._session_id = answer.session_id
         self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
-        if not self._session_id:  # the leader has no session free
+        if ends_session or not self._session_id:  # or the leader has no session free
             self._new_session()
-        await self._take(answer, connection)
+        if not self.copies:
+            connection.close()
+        self._is_taking = True
+        try:
+            await self._take(answer, connection)
+        finally:
+            self._is_taking = False
+
+    def _until(self, now: float) -> float | None:
+        """How long there is nothing to ask for; None: until something is added."""
+        times = [copy.resumes_at - now for copy in self._resting.values()]
+        if self._newcomers is not None and self._newcomers.copies:  # they could not be handed over
+            times.append(NEWCOMERS_WAIT_MS / 1000)
+        return min(times, default=None)
+
+    def _wake_up(self, now: float) -> None:
+        """Look again at what has rested for long enough; at times, at all."""
+        for key, copy in list(self._resting.items()):
+            if copy.resumes_at <= now:
+                self._changed[key] = self._resting.pop(key)
+        if now >= self._look_at_all_at:
+            self._look_at_all_at = now + LOOK_AT_ALL_S
+            self._changed = dict(self._by_key)
+
+    def _hold_back(self, now: float) -> None:
+        """Put off throttled partitions that are not in sync while there was too much of them (KIP-73)."""
+        if pause_s := self._owner.throttle.pause_s():
+            for copy in self.copies.values():
+                if copy.partition.throttled_follower and copy.is_behind:
+                    copy.resumes_at = max(copy.resumes_at, now + pause_s)
+                    self._resting[copy.key] = self._changed[copy.key] = copy
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.alive:
@@ -233,7 +349,7 @@ class Fetcher:
             self._connection = made
         return self._connection
 
-    def _request(self, now: float, next_resume: float | None) -> fetch.Request:
+    def _request(self, now: float) -> fetch.Request:
         config = self._owner.config
         topics: dict[bytes, fetch.FetchTopic] = {}
         forgotten: dict[bytes, fetch.ForgottenTopic] = {}
@@ -241,8 +357,8 @@ class Fetcher:
             forgotten.setdefault(topic_id, fetch.ForgottenTopic(topic_id=topic_id)).partitions.append(index)
         self._forgotten.clear()
         limit = config["replica.fetch.max.bytes"]
-        for copy in self.copies.values():
-            topic_id, index = copy.key
+        changed, self._changed = self._changed, {}
+        for (topic_id, index), copy in changed.items():
             if copy.resumes_at > now:
                 if copy.told is not None:
                     copy.told = None
@@ -266,8 +382,9 @@ class Fetcher:
                     partition_max_bytes=limit,
                 )
             )
-        wait_ms = config["replica.fetch.wait.max.ms"]
-        if next_resume is not None:
+        wait_ms = self._wait_ms
+        if self._resting:
+            next_resume = min(copy.resumes_at for copy in self._resting.values())
             wait_ms = min(wait_ms, max(1, round((next_resume - now) * 1000)))
         return fetch.Request(
             replica_state=fetch.ReplicaState(replica_id=self._owner.node_id, replica_epoch=self._owner.broker_epoch()),
@@ -289,6 +406,7 @@ class Fetcher:
                 # It may have been removed, or put here anew, since the request was sent.
                 if copy is None or copy.told is None or copy.partition.state is not State.FOLLOWING:
                     continue
+                self._changed[copy.key] = copy
                 try:
                     if copy.told[0] == copy.partition.log.log_end_offset:
                         await self._take_one(copy, data, wall_ms, connection)
@@ -307,6 +425,8 @@ class Fetcher:
         level = logging.DEBUG if error.code in WAITS_FOR_METADATA else logging.ERROR
         log.log(level, "%s cannot be copied from broker %d: %s", copy.partition, self.leader, error)
         copy.resumes_at = asyncio.get_running_loop().time() + copy.delay.next_s()
+        if self._by_key.get(copy.key) is copy:  # it may have been removed meanwhile
+            self._resting[copy.key] = copy
 
     async def _take_one(self, copy: Copy, data: Any, wall_ms: int, connection: Connection) -> None:
         """Take what a leader tells of one partition. Raises KafkaError, ClientError."""
@@ -325,8 +445,12 @@ class Fetcher:
             if first < own.log_end_offset == begin:  # the leader's log begins inside this batch
                 await partition.begin_again_at(first)
             partition.append(data.records, Origin.REPLICATION, wall_ms)
+            if partition.throttled_follower:
+                self._owner.throttle.record(len(data.records))
             if first < begin <= own.log_end_offset:
                 own.advance_start(begin)
+        copy.leader_end = data.high_watermark
+        copy.is_behind = own.log_end_offset < data.high_watermark
         partition.followed(data.high_watermark)
         start = min(data.log_start_offset, partition.high_watermark)
         if start > own.log_start_offset:

@@ -40,7 +40,8 @@ BrokerEpochs = Callable[[int], int]  # by broker id; -1 if it is not known
 class IsrChanges:
     """ask: sends to the active controller. partitions: those that this broker holds.
 
-    At most one change of each partition waits here.
+    At most one change of each partition waits here. shrinks, expands, failures: of changes that the controller made, or
+    refused.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class IsrChanges:
         partitions: Mapping[str, Mapping[int, Partition]],
         lag_max_ms: float,
     ) -> None:
+        self.shrinks = self.expands = self.failures = 0
         self._node_id = node_id
         self._ask = ask
         self._broker_epoch_of = broker_epoch_of
@@ -115,6 +117,7 @@ class IsrChanges:
                     partition_epoch=change.partition_epoch,
                 )
             )
+        before = {partition: len(partition.isr) for partition in asked}  # the metadata may tell the change first
         own_epoch = self._broker_epoch_of(self._node_id)
         request = alter_partition.Request(broker_id=self._node_id, broker_epoch=own_epoch, topics=list(topics.values()))
         try:
@@ -124,6 +127,7 @@ class IsrChanges:
             answer, code = None, error.code
         if answer is None or code:
             log.info("the controller does not change in-sync replicas: %s", ErrorCode(code).name)
+            self.failures += len(asked)
             self._again(asked)
             await self._pauses.pause(RETRY_S)
             return
@@ -131,12 +135,15 @@ class IsrChanges:
         given_up = []
         for partition, change in asked.items():
             row = rows.get((partition.topic_id, partition.index))
+            self.failures += row is None or bool(row.error_code)
             if row is None or (row.error_code and row.error_code not in (*GIVEN_UP, *LEFT_OPEN)):
                 self._again({partition: change})
             elif row.error_code in GIVEN_UP:
                 given_up.append((partition, change))
             elif not row.error_code and partition.leader_epoch == row.leader_epoch and partition.failure is None:
                 log.info("%s: in-sync replicas are %s now", partition, row.isr)
+                self.shrinks += len(row.isr) < before[partition]
+                self.expands += len(row.isr) > before[partition]
                 partition.place(row.leader_id, partition.replicas, row.isr, row.partition_epoch)
         if given_up:
             await self._pauses.pause(RETRY_S)

@@ -9,24 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..cluster.image import NO_EPOCH
+
 NEVER_MS = float("-inf")
 UNKNOWN = -1  # end offset of a follower that has not fetched since this broker leads
+READ_MS = (
+    600_000.0  # since consumers were sent to it, a follower is taken to be read; they ask again after half of that
+)
 
 
 class Follower:
     """A follower as the leader sees it. Times are of the event loop, in milliseconds.
 
     end_offset: up to where it has the log. caught_up_ms: when it last had all that the leader had. broker_epoch: of the
-    broker that fetches, -1 if it does not tell.
+    broker that fetches, -1 if it does not tell. named_ms: when a consumer was last sent to it.
     """
 
-    __slots__ = ("_fetched_ms", "_leader_end", "broker_epoch", "caught_up_ms", "end_offset", "log_start_offset")
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end",
+        "broker_epoch",
+        "caught_up_ms",
+        "end_offset",
+        "log_start_offset",
+        "named_ms",
+    )
 
     def __init__(self, caught_up_ms: float) -> None:
         self.end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.caught_up_ms = caught_up_ms
         self.broker_epoch = -1
+        self.named_ms = NEVER_MS
         self._fetched_ms = NEVER_MS
         self._leader_end = 0  # at its last fetch
 
@@ -41,6 +55,10 @@ class Follower:
         self.broker_epoch = broker_epoch
         self._leader_end = leader_end
         self._fetched_ms = now_ms
+
+    def kept_up(self, now_ms: float) -> None:
+        self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        self._fetched_ms = max(self._fetched_ms, now_ms)
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,6 +139,12 @@ class Leadership:
         follower.fetched(offset, log_start_offset, leader_end, broker_epoch, self._time() * 1000)
         return offset != had
 
+    def kept_up(self, broker_id: int, now_ms: float) -> None:
+        """A follower whose fetches did not name the partition had all that there was at that time."""
+        follower = self.followers.get(broker_id)
+        if follower is not None:
+            follower.kept_up(now_ms)
+
     def committed_end(self, kept_end: int, leader_end: int) -> int:
         """Up to where all in-sync replicas have the log. kept_end, leader_end: of this broker's log.
 
@@ -139,8 +163,32 @@ class Leadership:
                 end = follower.end_offset
         return end
 
+    def low_watermark(self, own_start: int) -> int:
+        """Before it no replica has anything, of those whose brokers live. own_start: of this broker's log."""
+        alive = [each for broker_id, each in self.followers.items() if self._may_join(broker_id, NO_EPOCH)]
+        return min([own_start, *(each.log_start_offset for each in alive)])
+
     def _is_caught_up(self, follower: Follower, leader_end: int, now_ms: float) -> bool:
         return follower.end_offset == leader_end or now_ms - follower.caught_up_ms <= self._lag_max_ms
+
+    # --- Reads from followers -----------------------------------------------------------------------------------------
+
+    def readable(self, offset: int) -> list[tuple[int, float, int]]:
+        """(end offset, when it was last caught up, id) of the in-sync followers that have an offset."""
+        return [
+            (found.end_offset, found.caught_up_ms, broker_id)
+            for broker_id, found in self.followers.items()
+            if broker_id in self.isr and found.log_start_offset <= offset <= found.end_offset
+        ]
+
+    def sends_to(self, broker_id: int) -> None:
+        """A consumer is told to read from a follower."""
+        self.followers[broker_id].named_ms = self._time() * 1000
+
+    def is_read(self, broker_id: int) -> bool:
+        """Whether consumers may read from a follower, which is then told of a new high watermark at once."""
+        follower = self.followers.get(broker_id)
+        return follower is not None and self._time() * 1000 - follower.named_ms < READ_MS
 
     # --- Changes of the in-sync replicas ------------------------------------------------------------------------------
 

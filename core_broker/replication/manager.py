@@ -15,11 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVarTuple, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..cluster.image import NO_EPOCH, Delta, MetadataImage, TopicImage
+from ..cluster.partition_image import LOST
 from ..config import BrokerConfig, topic_config
 from ..storage.disk.errors import StorageError, fresh_copy, is_shortage
 from ..storage.disk.files import Volume
@@ -33,8 +35,11 @@ from .leadership import IsrChange, Leadership
 from .partition import Partition
 from .shortage import Key, Shortage
 from .states import MEANING, Event, State, next_state
+from .throttle import Throttle
 
 log = logging.getLogger(__name__)
+
+Told = TypeVarTuple("Told")
 
 _LOG_OPTIONS = tuple(field.name for field in fields(LogConfig))
 
@@ -59,18 +64,18 @@ class Unopened:
         self.served_end = 0
 
 
-class Hearers:
-    """Those who are told of a partition, as (topic, index), in the order in which they came."""
+class Hearers(Generic[*Told]):
+    """Those who are told of a partition, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._hearers: list[Callable[[str, int], None]] = []
+        self._hearers: list[Callable[[Unpack[Told]], None]] = []
 
-    def add(self, hearer: Callable[[str, int], None]) -> None:
+    def add(self, hearer: Callable[[Unpack[Told]], None]) -> None:
         self._hearers.append(hearer)
 
-    def __call__(self, topic: str, index: int) -> None:
+    def __call__(self, *told: *Told) -> None:
         for hearer in self._hearers:
-            hearer(topic, index)
+            hearer(*told)
 
 
 class ReplicaManager:
@@ -86,15 +91,16 @@ class ReplicaManager:
         self.partitions: dict[str, dict[int, Partition]] = {}
         self._dead: dict[str, set[int]] = {}  # partitions that this broker has, but cannot serve
         self.gone = Traffic()  # of partitions that were deleted
-        self.came_back = Hearers()  # when one is served again
-        self.went_offline = Hearers()  # when one is not served any more
-        self.begun: Callable[[Partition], None] = lambda partition: None  # when this broker begins to lead or follow
+        self.came_back: Hearers[str, int] = Hearers()  # (topic, index) when one is served again
+        self.went_offline: Hearers[str, int] = Hearers()  # the same when one is not served any more
+        self.begun: Hearers[Partition] = Hearers()  # when this broker begins to lead or follow
         self.ended: Callable[[str, int], None] = lambda topic, index: None  # when it does neither any more
         self.isr_changes: Callable[[Partition, IsrChange], None] = lambda partition, change: None  # asks the controller
         self._checkpointed = logs.checkpoints.high_watermarks  # of the last stop
         self._unopened: dict[Key, Unopened] = {}
         self._shortage = Shortage(self._open_again)
         self._on_refusal = self._shortage.refuses  # one object for all partitions
+        self.throttle = Throttle(node_id, config, _loop_time)
         self._image = image
         self._logs = logs
         self._config = config
@@ -123,6 +129,10 @@ class ReplicaManager:
                 if led:
                     found[name] = led
         return found
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether this broker has a partition that it can neither lead nor follow."""
+        return index in self._dead.get(topic, ())
 
     def held(self, topic: str, index: int) -> Partition:
         """The partition, led or followed by this broker. Raises KafkaError."""
@@ -231,7 +241,8 @@ class ReplicaManager:
         if image.leader == self._node_id:
             lag_max_ms = self._config["replica.lag.time.max.ms"]
             time = asyncio.get_running_loop().time
-            leadership = Leadership(self._node_id, opened.log_end_offset, lag_max_ms, self._may_join, time)
+            may_join = partial(self._may_join, topic.name, index)
+            leadership = Leadership(self._node_id, opened.log_end_offset, lag_max_ms, may_join, time)
         partition = Partition(
             topic.name,
             topic.id,
@@ -241,7 +252,7 @@ class ReplicaManager:
             traffic=None if before is None else before.traffic,
             on_refusal=self._on_refusal,
         )
-        partition.configure(options)
+        self._configure(partition, options)
         partition.begin_epoch(image.leader_epoch)
         partition.place(image.leader, image.replicas, image.isr, image.partition_epoch)
         partition.recover(self._high_watermark(topic.name, index) if before is None else before.high_watermark)
@@ -251,11 +262,14 @@ class ReplicaManager:
         else:  # it failed under an earlier leader
             self._take_out(partition, opened.failure)
 
-    def _may_join(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker's replicas may be in sync: it is registered under this epoch, and neither fenced nor
-        stopping (KIP-903)."""
-        known = self._image.broker_epoch(broker_id)
-        return self._image.is_active(broker_id) and broker_epoch in (NO_EPOCH, known)
+    def _may_join(self, topic: str, index: int, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker's replica may be in sync: the broker is registered under this epoch, neither fenced nor
+        stopping (KIP-903), and has not told that its log is offline."""
+        image = self._image
+        if not image.is_active(broker_id) or broker_epoch not in (NO_EPOCH, image.broker_epoch(broker_id)):
+            return False
+        partition = image.partition(topic, index)
+        return partition is None or broker_id not in partition.replicas or partition.directory_of(broker_id) != LOST
 
     async def _leave(self, keys: Iterable[Key]) -> None:
         """Delete partitions that other brokers hold now."""
@@ -414,12 +428,12 @@ class ReplicaManager:
             partition, topic = self.partitions.get(name, {}).get(index), self._image.topics.get(name)
             if partition is not None and topic is not None:
                 partition.log.configure(self._log_config(topic))  # options may have changed
-                partition.configure(topic_config(topic.configs, self._config))
+                self._configure(partition, topic_config(topic.configs, self._config))
                 self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
-        self._begin(topic, index, opened, options, None)
         self._serves(topic.name, index)
+        self._begin(topic, index, opened, options, None)
         if self._unopened.pop((topic.name, index), None) is not None:
             log.info("%s-%d is online again", topic.name, index)
 
@@ -430,8 +444,12 @@ class ReplicaManager:
     def _reconfigure(self, topic: TopicImage) -> None:
         options, config = topic_config(topic.configs, self._config), self._log_config(topic)
         for partition in self.partitions.get(topic.name, {}).values():
-            partition.configure(options)
+            self._configure(partition, options)
             partition.log.configure(config)
+
+    def _configure(self, partition: Partition, options: Mapping[str, Any]) -> None:
+        partition.configure(options)
+        self.throttle.mark(partition)
 
     async def _delete(self, topics: Iterable[TopicImage]) -> None:
         keys = []
@@ -467,6 +485,10 @@ class ReplicaManager:
         for indexes in self.partitions.values():
             for partition in indexes.values():
                 partition.close(stopping)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _touched(delta: Delta) -> Iterator[Key]:

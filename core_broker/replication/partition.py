@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
 from ..storage.disk.errors import fresh_copy
+from ..storage.log.append import Origin
 from ._core import IN_LINE, MIRRORED, NO_APPENDS, NOT_SERVED, TOO_FEW_IN_SYNC, PartitionCore, Traffic
 from .leadership import IsrChange, Leadership
 from .states import MEANING, Event, State, next_state
 from .traffic import NOT_FAILED_APPENDS
 
 if TYPE_CHECKING:
-    from ..storage.log.append import Origin
     from ..storage.log.inspection import Inspection
     from ..storage.log.log import AppendInfo, Log, LogSlice
 
@@ -40,6 +40,7 @@ class Partition:
 
     __slots__ = (
         "_line",
+        "_low_waiters",
         "_on_refusal",
         "_sync_task",
         "configs",
@@ -56,6 +57,8 @@ class Partition:
         "reason",
         "replicas",
         "state",
+        "throttled_follower",
+        "throttled_leader",
         "topic",
         "topic_id",
         "traffic",
@@ -91,7 +94,10 @@ class Partition:
         self.least_in_sync = 0  # for acks=all: min.insync.replicas, at most the number of replicas
         self.mirror_link = ""  # the link that owns this topic
         self.fsync = False
+        self.throttled_leader = False  # this replica is served to followers under the broker's throttle
+        self.throttled_follower = False  # it is fetched under the broker's throttle
         self._line: asyncio.Future[None] | None = None
+        self._low_waiters: list[tuple[int, Callable[[], None]]] = []
         self._on_refusal = on_refusal
         self._sync_task: asyncio.Task[None] | None = None
         self.enter(Event.OPENED_TO_FOLLOW if leadership is None else Event.OPENED_TO_LEAD)
@@ -115,6 +121,7 @@ class Partition:
         self.core.set_obstacle(NO_APPENDS, not meaning.takes_appends)
         if not meaning.serves_reads:
             self.core.wake_all()
+            self._wake_low_waiters()
 
     @property
     def failure(self) -> KafkaError | None:
@@ -164,9 +171,13 @@ class Partition:
         self.leader = leader
         if self.leadership is not None and not self.leadership.place(replicas, isr, partition_epoch):
             return
-        self.replicas, self.isr = list(replicas), list(isr)
+        before, self.replicas, self.isr = self.isr, list(replicas), list(isr)
+        if self.isr != before:
+            self.core.wake_followers()  # one that is not in sync any more may get in by its next fetch
         self._count_replicas()
         self.advance()
+        if self._low_waiters:
+            self._wake_low_waiters()
 
     def _count_replicas(self) -> None:
         self.least_in_sync = min(self.min_insync_replicas, len(self.replicas))
@@ -203,12 +214,9 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The first offset that all replicas have, as far as their leader knows."""
+        """Before it no replica has anything, of those whose brokers live, as far as their leader knows."""
         start: int = self.log.log_start_offset
-        if self.leadership is not None:
-            for follower in self.leadership.followers.values():
-                start = min(start, follower.log_start_offset)
-        return start
+        return start if self.leadership is None else self.leadership.low_watermark(start)
 
     def recover(self, high_watermark: int) -> None:
         """Take the high watermark that was known before: of an earlier leadership, or from its checkpoint.
@@ -259,7 +267,12 @@ class Partition:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self.topic} is written by mirror link {self.mirror_link}; produce to its source",
             )
-        if acks == -1 and len(self.isr) < self.least_in_sync:
+        if acks == -1:
+            self.check_in_sync()
+
+    def check_in_sync(self) -> None:
+        """Raise NOT_ENOUGH_REPLICAS while what is appended here would not be committed."""
+        if len(self.isr) < self.least_in_sync:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self}: {len(self.isr)} in sync, min.insync.replicas is {self.least_in_sync}",
@@ -277,14 +290,17 @@ class Partition:
         if self.core.obstacles & NOT_SERVED:
             self.check_online()
         traffic = self.traffic
-        traffic.appends += 1
+        traffic.appends += origin != Origin.REPLICATION
         try:
             info = self.log.append(records, origin, self.core.leader_epoch, wall_ms, expected_next_offset, inspection)
         except KafkaError as error:
             self.append_failed(error, len(records))
             raise
-        traffic.bytes_in += info.size_bytes
-        traffic.messages_in += info.records_count
+        if origin == Origin.REPLICATION:
+            traffic.replication_bytes_in += info.size_bytes
+        else:
+            traffic.bytes_in += info.size_bytes
+            traffic.messages_in += info.records_count
         if self.state is State.READ_ONLY:
             self.takes_appends()
         self.core.appended(info.next_offset)
@@ -347,6 +363,7 @@ class Partition:
         if not 0 <= before <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self}: offset {offset} is past {self.high_watermark}")
         self.log.advance_start(before)
+        self.core.wake_followers()
         return before
 
     async def begin_at(self, offset: int) -> None:
@@ -391,6 +408,8 @@ class Partition:
             return None
         if leadership.fetched(broker_id, offset, log_start_offset, self.log.log_end_offset, broker_epoch):
             self.advance()
+        if self._low_waiters:
+            self._wake_low_waiters()
         if broker_id in self.isr:
             return None
         return leadership.joins(broker_id, self.high_watermark, self.leader_epoch)
@@ -438,6 +457,26 @@ class Partition:
     def wait_for_append(self, callback: Callable[[], None]) -> Cancel:
         """Call `callback()` once when followers have more to read, or the partition is not served any more."""
         return self.core.wait_for_append(callback)
+
+    def wait_for_low_watermark(self, offset: int, callback: Callable[[], None]) -> Cancel:
+        """Call `callback()` once when the low watermark reaches `offset`, or the partition is not served any more."""
+        entry = offset, callback
+        self._low_waiters.append(entry)
+
+        def cancel() -> None:
+            if entry in self._low_waiters:
+                self._low_waiters.remove(entry)
+
+        return cancel
+
+    def _wake_low_waiters(self) -> None:
+        reached = None if self.failure is not None else self.low_watermark
+        waiters, self._low_waiters = self._low_waiters, []
+        for offset, callback in waiters:
+            if reached is None or offset <= reached:
+                callback()
+            else:
+                self._low_waiters.append((offset, callback))
 
     # --- group commit -------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ..storage.log._ranges import LogRanges, NotCached
 from ._context import Context
 from ._route import AtOnce, Body
 from ._wanted import Wanted
+from .read_replica import foreign_rack
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -95,6 +96,7 @@ class FetchBody(Body):
     most_bytes: cython.longlong
     session_id: cython.longlong
     session_epoch: cython.longlong
+    rack: cython.Py_ssize_t
     sessions: FetchSessions
     session: FetchSession | None
     wanted: dict[Place, Wanted]
@@ -124,7 +126,9 @@ class FetchBody(Body):
         self.session_epoch = _int32(self.b, self.p + 17)
         self.p += _LIMITS_BYTES
         topics = self.p
-        if not self._is_whole() or not self._find_session(services.fetch_sessions):
+        if not self._is_whole() or not self._is_from_here(services.config):
+            return False
+        if not self._find_session(services.fetch_sessions):
             return False
         self.p = topics
         return self._find_wanted(services) and self._look(services.replicas.partitions)
@@ -160,7 +164,19 @@ class FetchBody(Body):
             self.p += 1
         if elements > _ELEMENTS_MAX or self.uvarint() != 1:  # partitions are forgotten
             return False
+        self.rack = self.p
         return self._skip_name() and self.end - self.p == 1 and not self.b[self.p]
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _is_from_here(self, config) -> cython.bint:
+        """Whether the client may read from this broker, as far as racks go."""
+        self.p = self.rack
+        size: cython.Py_ssize_t = self.uvarint() - 1
+        if not size:
+            return True
+        rack: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, size)
+        return not foreign_rack(rack.decode(), config)
 
     @cython.cfunc
     @cython.exceptval(-1)

@@ -110,7 +110,7 @@ class Wanted:
 
     def tell(self, data: PartitionData) -> bool:
         """Remember what the answer would say of the partition; False when the client knows it already."""
-        news = bool(data.records) or data.diverging_epoch is not None
+        news = bool(data.records) or data.diverging_epoch is not None or data.preferred_read_replica >= 0
         return self.told(news, data.error_code, data.high_watermark, data.log_start_offset)
 
     @cython.cfunc

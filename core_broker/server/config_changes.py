@@ -15,7 +15,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster.controller.common import Command, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
 from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, validate_broker_options
+from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, check_cordoned, validate_broker_options
+from ..option import ConfigError
 from ..purgatory import Pending
 from ._context import Context
 from .topics import submit
@@ -29,6 +30,7 @@ POOLS = (  # of threads, which Kafka lets double or halve at a time; only the fi
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+CORDONED = "cordoned.log.dirs"
 CLEANER_BUFFER = "log.cleaner.dedupe.buffer.size"
 NUMBER = re.compile(r"[+-]?\d{1,10}")  # Python's int() would take spaces and underscores, too
 
@@ -126,6 +128,7 @@ def _check_here(kind: Kind, request: Any, resource: Any, context: Context) -> bo
             check_broker_name(name, context.services.node_id)
         after = kind.changed(resource, context.services.image.broker_configs.get(name, {}))
         validate_broker_options(after)
+        check_directories(after, context.services.config)
         check_pools(after, context.services.config)
     else:
         _check_kind(resource)
@@ -152,6 +155,14 @@ def check_pools(options: Mapping[str, str], config: BrokerConfig) -> None:
     text = options.get(CLEANER_BUFFER)
     if text is not None and broker_option(CLEANER_BUFFER).parse(text) // threads <= CLEANER_BUFFER_LEAST:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLEANER_BUFFER} must be more than 1 MiB for each cleaner thread")
+
+
+def check_directories(options: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raise INVALID_REQUEST for a directory to be cordoned that this broker does not have."""
+    try:
+        check_cordoned(broker_option(CORDONED).parse(options.get(CORDONED, "")), config)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"requirement failed: {error.message}") from None
 
 
 def check_broker_name(name: str, node_id: int) -> None:

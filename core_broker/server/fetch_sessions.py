@@ -5,11 +5,15 @@ new session. The number of sessions is bounded (`max.incremental.fetch.session.c
 partitions (`max.incremental.fetch.session.partitions`). When there is no slot left, a new session may replace another
 by Kafka's rule: a stale one first; then the smallest one that has lived for a while, if the new one has at least as
 many partitions; followers' sessions last. Nothing here reads a log.
+
+A consumer's session is looked at as a whole by each of its requests. In a follower's a partition rests while there is
+nothing to tell: only those in `news` are looked at, so that a request costs what has changed.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ._wanted import Wanted
@@ -17,15 +21,34 @@ from ._wanted import Wanted
 NO_SESSION = 0  # id
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1  # open a session, if possible; close it, and open none
 MAX_ID = 2**31 - 1
+LOOK_AT_ALL_S = 30.0  # how often a follower's session is looked at as a whole: retention tells nobody of a log's start
 EVICTION_S = 120.0  # unused for so long a session is stale; lived for so long it may be evicted
 
 Key = tuple[str | bytes, int]  # topic's name or id, partition
 
 
 class FetchSession:
-    """One client's session. `partitions` are in the order in which they are looked at."""
+    """One client's session. `partitions` are in the order in which they are looked at.
 
-    __slots__ = ("by_id", "created_s", "epoch", "evictable", "id", "last_used_s", "partitions", "privileged", "size")
+    news: of a follower's session, the partitions that do not rest; for a consumer, all. broker_epoch: of the follower.
+    stirred: the request that waits, called with a partition that rests no more and whether there may be enough now.
+    """
+
+    __slots__ = (
+        "broker_epoch",
+        "by_id",
+        "created_s",
+        "epoch",
+        "evictable",
+        "id",
+        "last_used_s",
+        "looked_s",
+        "news",
+        "partitions",
+        "privileged",
+        "size",
+        "stirred",
+    )
 
     def __init__(
         self, session_id: int, privileged: bool, by_id: bool, partitions: dict[Key, Wanted], now_s: float
@@ -34,6 +57,10 @@ class FetchSession:
         self.privileged = privileged  # a follower's
         self.by_id = by_id
         self.partitions = partitions
+        self.news = dict(partitions) if privileged else partitions
+        self.broker_epoch = -1
+        self.stirred: Callable[[Wanted, bool], None] | None = None
+        self.looked_s = now_s  # when all was looked at
         self.epoch = 1  # of the next request
         self.size = len(partitions)  # when it was last used
         self.created_s = self.last_used_s = now_s
@@ -42,6 +69,81 @@ class FetchSession:
     def moved(self, key: Key) -> None:
         """The partition had records. Others come first next time, since a limit may leave no space for all."""
         self.partitions[key] = self.partitions.pop(key)
+        if self.news is not self.partitions:
+            self.news[key] = self.news.pop(key)
+
+    def put(self, key: Key, asked: Wanted) -> None:
+        """Fetch a partition as a request says."""
+        known = self.partitions.get(key)
+        if known is None:
+            self.partitions[key] = self.news[key] = asked
+        else:
+            known.follow(asked)
+            self._stir(key, known)
+
+    def forget(self, key: Key) -> None:
+        known = self.partitions.pop(key, None)
+        if known is not None:
+            self.news.pop(key, None)
+            stop_waiting(known)
+
+    def look_at_all(self, now_s: float) -> None:
+        """No partition rests."""
+        self.looked_s = now_s
+        for key, wanted in self.partitions.items():
+            self._stir(key, wanted)
+
+    def rest(self, key: Key, wanted: Wanted, replica_id: int) -> None:
+        """A follower has all of a partition and was told all of it: it is not looked at before something changes, nor
+        counted as fetched meanwhile."""
+        partition = wanted.partition
+        leadership = None if partition is None else partition.leadership
+        if partition is None or leadership is None:
+            return
+        led = leadership
+
+        def appended() -> None:
+            led.kept_up(replica_id, self.last_used_s * 1000)
+            self._stir(key, wanted)
+            if self.stirred is not None:
+                self.stirred(wanted, True)
+
+        def committed() -> None:
+            self._stir(key, wanted)
+            if self.stirred is not None:
+                self.stirred(wanted, led.is_read(replica_id))
+
+        stop_waiting(wanted)
+        wanted.cancel = both(partition.wait_for_append(appended), partition.wait_for_data(committed))
+        del self.news[key]
+
+    def _stir(self, key: Key, wanted: Wanted) -> None:
+        if key not in self.news:
+            stop_waiting(wanted)
+            self.news[key] = wanted
+
+    def close(self) -> None:
+        """Nothing rests, since nobody is to be told."""
+        if self.news is not self.partitions:
+            for wanted in self.partitions.values():
+                stop_waiting(wanted)
+
+
+def stop_waiting(wanted: Wanted) -> None:
+    """Nobody is told of changes of the partition any more."""
+    cancel, wanted.cancel = wanted.cancel, None
+    if cancel is not None:
+        cancel()
+
+
+def both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
+    """Cancels two waits."""
+
+    def cancel() -> None:
+        one()
+        other()
+
+    return cancel
 
 
 class FetchSessions:
@@ -100,6 +202,7 @@ class FetchSessions:
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.close()
             self.partitions_count -= session.size
 
     def _evict(self, privileged: bool, size: int, now_s: float) -> bool:

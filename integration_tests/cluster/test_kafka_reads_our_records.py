@@ -37,7 +37,7 @@ from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime
 
-REGISTER = RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "rack")
+REGISTER = RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "cluster", "rack")
 
 
 async def started(folder: Path) -> tuple[MetadataLog, Controller]:

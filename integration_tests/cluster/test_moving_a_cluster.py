@@ -124,9 +124,11 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
             move.isthmus("broker", "drain", *map(str, KAFKAS))
             until(lambda: move.leaders() <= {*OURS}, "ours lead", SETTLE_S)
             all_go_on()
+            move.isthmus("broker", "drain", *map(str, KAFKAS), "--undo")
             move.isthmus("broker", "drain", *map(str, OURS))  # the way back
             until(lambda: move.leaders() <= {*KAFKAS}, "Kafka's lead", SETTLE_S)
             all_go_on()
+            move.isthmus("broker", "drain", *map(str, OURS), "--undo")
             move.isthmus("broker", "drain", *map(str, KAFKAS))
 
             for ours, theirs in zip(OURS, KAFKAS, strict=True):  # a majority of the voters is there all the time

@@ -96,6 +96,8 @@ def test_what_is_not_in_sync_is_told_with_the_reason(running: Path) -> None:
         reasons = {row["reason"] for row in found["under_replicated"]}
         assert reasons == {"broker 3 is fenced: it is down, or the controller does not hear of it"}
         text = said(isthmus(*STATUS, folder=running))
+        refused = error(isthmus("partition", "move", "few-0", "--to", "3", "-b", "here", folder=running))
+        assert "broker 3 is down or cut off, so that its copy would never be in sync: start it, or choose" in refused
         assert "3 brokers, 1 of them not active" in text and "\nunder-replicated\n" in text
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -116,6 +118,18 @@ def test_partitions_move_and_a_broker_is_drained(running: Path) -> None:
     assert asked(running, "broker", "drain", "2", *at)["done"]
     rows = {row["broker_id"]: row for row in asked(running, "cluster", "status", *at)["brokers"]}
     assert rows[2]["replicas"] == rows[2]["leads"] == 0
+    said(isthmus("topic", "create", "later", "--partitions", "8", "--replication-factor", "1", *at, folder=running))
+    later = asked(running, "topic", "describe", "later", *at)["partitions"]
+    assert {row["replicas"] for row in later} == {"1", "3"}  # a drained broker gets nothing new
+    said(isthmus("broker", "drain", "2", "--undo", *at, folder=running))
+    assert asked(running, "cluster", "balance", *at)["moves"]
+    assert asked(running, "cluster", "balance", "--execute", *at)["done"]
+    counts = [(row["replicas"], row["leads"]) for row in asked(running, "cluster", "status", *at)["brokers"]]
+    for of_kind in zip(*counts, strict=True):
+        assert max(of_kind) - min(of_kind) <= 1
+    assert asked(running, "cluster", "balance", *at)["moves"] == []
+    unknown = error(isthmus("partition", "move", "orders-5", "--to", "2,9", *at, folder=running))
+    assert "there is no broker 9: there are 1, 2, 3" in unknown
     said(isthmus("partition", "move", "orders-5", "--to", "2,1", "--wait", *at, folder=running))
     moved = asked(running, "topic", "describe", "orders", *at)["partitions"][5]
     assert (moved["replicas"], moved["records"]) == ("2,1", 50)

@@ -72,6 +72,8 @@ HASHED = "Kafka's order is that of a hash table"
 OUR_OWN = "an option of ours"
 LEADS_ON = "clients are told of no leader, but none is elected: a partition that is offline may come back"
 OWN_OPTIONS: dict[str, tuple[str, ...]] = {  # with what is told of them differently, beside their default
+    "broker.heartbeat.interval.ms": (),
+    "broker.session.timeout.ms": (),
     "controller.quorum.voters": ("value",),
     "listener.security.protocol.map": ("read_only",),  # sockets are opened at the start, and never after
     "listeners": ("read_only", "value"),

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from integration_tests.brokers import BrokerProcess
+from integration_tests.brokers import BrokerProcess, running_cluster
 from integration_tests.conftest import BrokerMaker
 from integration_tests.differential.batches import batch
 from integration_tests.differential.peer import Case, Peer
 from integration_tests.differential.requests import fetch_request, produce_request
 from integration_tests.peers.peers import Cluster, free_ports, java_command
+from integration_tests.waiting import until
 from isthmus import runtime
 from isthmus.core_broker.broker import Broker
 from isthmus.core_broker.config import BrokerConfig
@@ -43,7 +44,7 @@ def get(url: str) -> tuple[int, str]:
 
 
 def address(broker: BrokerProcess) -> str:
-    (found,) = re.findall(r"metrics and health at (http://[^/]+)/metrics", broker.log)
+    *_, found = re.findall(r"metrics and health at (http://[^/]+)/metrics", broker.log)  # of its last start
     return found
 
 
@@ -169,6 +170,39 @@ def test_ready_only_when_all_is_recovered_and_read(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_cluster_tells_its_controller_and_what_is_not_in_sync(tmp_path: Path) -> None:
+    settings = {"metrics.listener": "127.0.0.1:0", "broker.session.timeout.ms": 3000}
+    with running_cluster(tmp_path, settings=settings) as cluster:
+        produce(cluster.bootstrap, "t", 10)
+
+        def told(name: str, of: Sequence[int] = (1, 2, 3)) -> list[float]:
+            return [scrape(address(cluster.brokers[each]))[name][()] for each in of]
+
+        def under_replicated(of: Sequence[int]) -> float:
+            return sum(told("kafka_server_replicamanager_underreplicatedpartitions", of))
+
+        until(lambda: under_replicated((1, 2, 3)) == 0, "all is in sync")
+        controller = cluster.controller()
+        active = told("kafka_controller_kafkacontroller_activecontrollercount")
+        assert active == [each == controller for each in (1, 2, 3)]
+        states = [scrape(address(each))["kafka_server_raft_metrics_current_state"] for each in cluster.brokers.values()]
+        assert sorted(dict(key)["state"] for state in states for key in state) == ["follower", "follower", "leader"]
+        assert told("kafka_server_raft_metrics_current_leader") == [controller] * 3
+        sent, copied = (
+            sum(told(f"kafka_server_brokertopicmetrics_replicationbytes{way}_total")) for way in ("out", "in")
+        )
+        assert sent == copied > 0
+        dead = next(each for each in (1, 2, 3) if each != controller)
+        left = [each for each in (1, 2, 3) if each != dead]
+        cluster.brokers[dead].kill()
+        until(lambda: under_replicated(left) > 0, "a broker is missed", 20)
+        assert told("kafka_controller_kafkacontroller_fencedbrokercount", left) == [1, 1]
+        cluster.start()
+        until(lambda: under_replicated((1, 2, 3)) == 0, "all is in sync again", 20)
+        assert sum(told("kafka_server_replicamanager_isrexpands_total", left)) > 0
+        assert told("kafka_server_replicafetchermanager_maxlag") == [0, 0, 0]
+
+
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -248,7 +282,7 @@ def mbeans(jmx: dict[str, str]) -> set[str]:
     for line in jmx:
         if match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),name=([\w-]+)[,:]", line):
             found.add(f"{match[1]}:type={match[2]},name={match[3]}")
-        elif match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),listener=[^:]*:([\w-]+)$", line):
+        elif match := re.match(r"(kafka\.[\w.]+):type=([\w-]+)(?:,listener=[^:]*)?:([\w-]+)$", line):
             found.add(f"{match[1]}:type={match[2]},name={match[3]}")  # an attribute of a bean that has no name
     return found
 
@@ -273,7 +307,8 @@ def test_the_same_traffic_makes_the_same_counts_as_in_kafka(jmx: dict[str, str],
     counted(broker.bootstrap)
     found = scrape(address(broker))
     wrong = []
-    for bean in (each.mbean for each in METRICS if "type=BrokerTopicMetrics" in each.mbean):
+    by_topic = [each for each in METRICS if each.family.labels == ("topic",)]
+    for bean in (each.mbean for each in by_topic if "type=BrokerTopicMetrics" in each.mbean):
         for topic in ("counted", "counted-keys"):
             theirs = jmx.get(f"{bean},topic={topic}:Count", "0")  # it comes with the first that is counted
             ours = found[exported_name(bean)][("topic", topic),]

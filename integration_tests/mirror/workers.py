@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from integration_tests.brokers import ROOT, _die_with_parent
+from integration_tests.brokers import ROOT, die_with_parent
 from isthmus.client import Admin, Client, TopicPartition
 from isthmus.client.raw import fetch_raw
 
@@ -32,7 +32,7 @@ class Worker:
         with open(self.path, "ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=ENVIRONMENT, start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from integration_tests.brokers import _die_with_parent, running_broker
+from integration_tests.brokers import die_with_parent, running_broker
 from integration_tests.peers.peers import kafka_cluster
 
 STOP_TIMEOUT_S = 30.0
@@ -42,7 +42,7 @@ def running(command: Sequence[str], folder: Path, name: str, environment: Mappin
     with open(path, "ab") as log:
         process = subprocess.Popen(
             list(command), cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log,
-            stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+            stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
         )  # fmt: skip
     try:
         yield path

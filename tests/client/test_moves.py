@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.client import TopicPartition
-from isthmus.client.moves import Broker, Placed, PlanError, drained, with_factor
+from isthmus.client.moves import FOLLOWERS, LEADERS, Broker, Placed, PlanError, drained, throttled, with_factors
 
 BROKERS = [Broker(1, "a"), Broker(2, "a"), Broker(3, "b"), Broker(4, "b"), Broker(5, "c")]
 
@@ -50,17 +50,27 @@ def test_nothing_goes_to_a_broker_that_is_down() -> None:
 
 def test_a_factor_grows_into_other_racks_and_balances() -> None:
     placed = partitions((1,), (2,), (5,))
-    plan = with_factor(placed, placed, BROKERS, 2)
+    plan = with_factors(dict.fromkeys(placed, 2), placed, BROKERS)
     assert plan == {TopicPartition("t", 0): [1, 3], TopicPartition("t", 1): [2, 4], TopicPartition("t", 2): [5, 1]}
-    every = with_factor(placed, placed, BROKERS, 5)
+    every = with_factors(dict.fromkeys(placed, 5), placed, BROKERS)
     assert all(sorted(nodes) == [1, 2, 3, 4, 5] for nodes in every.values())
     with pytest.raises(PlanError, match=r"t-0 cannot have 6 replicas: 5 brokers live; choose --factor 5 or less"):
-        with_factor(placed, placed, BROKERS, 6)
+        with_factors(dict.fromkeys(placed, 6), placed, BROKERS)
 
 
 def test_a_factor_shrinks_by_what_is_not_in_sync_then_by_shared_racks() -> None:
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     placed = {first: Placed((1, 3, 5), (1, 5)), second: Placed((1, 2, 3), (1, 2, 3))}
-    assert with_factor(placed, placed, BROKERS, 2) == {first: [1, 5], second: [1, 3]}
-    assert with_factor(placed, placed, BROKERS, 1) == {first: [1], second: [1]}  # the preferred leaders stay
-    assert with_factor(placed, placed, BROKERS, 3) == {}
+    assert with_factors(dict.fromkeys(placed, 2), placed, BROKERS) == {first: [1, 5], second: [1, 3]}
+    assert with_factors(dict.fromkeys(placed, 1), placed, BROKERS) == {
+        first: [1],
+        second: [1],
+    }  # the preferred leaders stay
+    assert with_factors(dict.fromkeys(placed, 3), placed, BROKERS) == {}
+
+
+def test_a_throttle_names_who_serves_a_copy_and_who_fetches_it() -> None:
+    placed = partitions((1, 2), (2, 3), (3, 1))
+    plan = {TopicPartition("t", 1): [4, 3], TopicPartition("t", 0): [2, 1, 5], TopicPartition("t", 2): [1, 3]}
+    assert throttled(plan, placed) == {"t": {LEADERS: "0:1,0:2,1:2,1:3", FOLLOWERS: "0:5,1:4"}}
+    assert throttled({TopicPartition("t", 2): [1]}, placed) == {}

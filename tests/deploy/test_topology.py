@@ -31,6 +31,11 @@ def complaint(tmp_path: Path, text: str) -> str:
     return str(caught.value).replace(f"{tmp_path}/", "")
 
 
+@pytest.mark.parametrize("file", sorted(FLIGHTS.parents[1].glob("*/topology.yaml")), ids=lambda file: file.parent.name)
+def test_every_example_is_a_topology(file):
+    assert load(file).datacenters
+
+
 def test_the_example_is_read():
     topology = load(FLIGHTS)
     assert list(topology.datacenters) == ["ewr", "jfk", "lga", "aggregate"]

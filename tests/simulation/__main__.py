@@ -7,6 +7,7 @@ import contextlib
 import logging
 import sys
 
+from . import tables
 from .batch import run_seeds
 from .controls import PLANTS, planted
 from .runner import Result, run
@@ -21,6 +22,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one seed, with its report")
     parser.add_argument("--processes", type=int, default=2, help="1 or 2 (default 2)")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="with this bug planted")
+    parser.add_argument("--states", action="store_true", help="print in how many runs each rare state was seen")
+    parser.add_argument("--rules", action="store_true", help="plant each bug of the scenarios: how many seeds see it?")
     parser.add_argument("--trace", metavar="FILE", help="with --seed: write every event there, a line each")
     parser.add_argument("--digest", action="store_true", help="with --seed: print only the trace hash")
     parser.add_argument("--verbose", action="store_true", help="show the product's log lines")
@@ -30,6 +33,10 @@ def main() -> int:
     names = args.scenario or SCENARIOS
     if args.seed is not None:
         return show(names[0], args)
+    if args.rules:
+        for line in tables.rules(list(names), args.processes):
+            print(line, flush=True)
+        return 0
     bad = 0
     for name in names:
         summary = run_seeds(
@@ -39,7 +46,8 @@ def main() -> int:
             processes=args.processes,
             progress=report_failure,
         )
-        print(summary, flush=True)
+        for line in tables.states(summary) if args.states else [str(summary)]:
+            print(line, flush=True)
         for result in summary.failed[:20]:
             print(f"  seed {result.seed}: see it by: python -m tests.simulation --scenario {name} --seed {result.seed}")
         bad += len(summary.failed)

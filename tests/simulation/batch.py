@@ -37,7 +37,9 @@ class Summary:
             self.failed.append(result)
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{name} {count}" for name, count in sorted(self.counters.items()))
+        counts = ", ".join(
+            f"{name} {count}" for name, count in sorted(self.counters.items()) if not name.startswith("rare: ")
+        )
         return (
             f"{self.scenario}: {self.runs} seeds, {len(self.failed)} failed, {self.runs / max(self.wall_s, 1e-9):.1f} "
             f"seeds/s, {self.simulated_s:.0f} simulated s; {counts}"

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from . import cluster_plants, directory_plants, group_plants, quorum_plants, retention_plants, session_plants
+from . import (
+    cluster_plants,
+    controller_plants,
+    directory_plants,
+    group_plants,
+    quorum_plants,
+    retention_plants,
+    session_plants,
+)
 
 Plant = Callable[[contextlib.ExitStack], None]
 
@@ -246,9 +254,10 @@ def undecided_compacted(stack: contextlib.ExitStack) -> None:
     _replace(stack, LogManager, "_last_stable_offset", lambda self, key, log: log.log_end_offset)
 
 
-# name -> how it is planted; which scenario finds it is in test_scenarios.py
+# name -> how it is planted; which scenario finds it is in found_by.py
 PLANTS: dict[str, Plant] = {
     **cluster_plants.PLANTS,
+    **controller_plants.PLANTS,
     **directory_plants.PLANTS,
     **group_plants.PLANTS,
     **quorum_plants.PLANTS,

@@ -55,6 +55,7 @@ class SimDisk:
         self.crash_countdown = 0
         self.crash_from = ""  # the countdown begins with the first operation on a path that has this in it
         self.crash_hook: Callable[[], None] | None = None
+        self.slowness = 1.0  # by which a pooled call takes longer
         self.cold_share = 0.0  # of looks at what is cached that find it is not
         self.busy = 0
         self.waiting: list[tuple[Process, Callable[[], None]]] = []
@@ -108,6 +109,15 @@ class SimDisk:
             self.sim.trace.add("fault", self.name, "full", path)
             self.sim.counters["disk_ENOSPC"] += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def replace(self) -> None:
+        """Another disk, an empty one, is in the machine, which is switched off."""
+        self.names, self.root = {}, Directory()
+        self.directories = {"/": self.root}
+        self.used_bytes = 0
+        self._faults = []
+        self.sim.trace.add("replaced", self.name)
+        self.sim.counters["disks_replaced"] += 1
 
     # -- names
 
@@ -378,7 +388,7 @@ class SimFiles:
         def begin() -> None:
             chance = disk.random
             low, high = STALL_S if chance.random() < STALL_CHANCE else CALL_S
-            taken = chance.uniform(low, high)
+            taken = chance.uniform(low, high) * disk.slowness
             loop.kernel.after(taken * chance.random(), execute)
             loop.kernel.after(taken, finish)
 

@@ -41,7 +41,7 @@ def commits_answered_before_they_are_safe(stack: contextlib.ExitStack) -> None:
 def deletions_answered_before_they_are_safe(stack: contextlib.ExitStack) -> None:
     from isthmus.core_broker.coordinators import groups
 
-    _replace(stack, groups, "when_reached", lambda ends, settle, purgatory, timeout_ms: _settled_at_once(settle))
+    _replace(stack, groups, "when_acknowledged", lambda ends, acks, settle, *_: _settled_at_once(settle))
 
 
 def _settled_at_once(settle: Callable[[], Any]) -> Any:

@@ -40,6 +40,8 @@ class Process:
         self.machine = machine
         self.name = f"{machine.name}#{incarnation}"
         self.alive = True
+        self.is_hung = False  # as by SIGSTOP: it does not run, and its connections stay
+        self.stalled: list[Any] = []  # callbacks that were due meanwhile
         self.turns = 0  # loop iterations in which something of this process ran
         self.handles = 0  # callbacks run
         self.last_turn = -1
@@ -132,6 +134,22 @@ class Machine:
         callbacks, process.kill_callbacks = process.kill_callbacks, []
         for callback in callbacks:
             callback()
+
+    def hang(self, seconds: float) -> None:
+        """Stop the process, and let it go on after a while; its connections stay, and what comes waits."""
+        process = self.process
+        if process is None or not process.alive or process.is_hung:
+            return
+        process.is_hung = True
+        self.sim.trace.add("hang", process.name)
+        self.sim.counters["hangs"] += 1
+        self.sim.loop.kernel.after(seconds, self.sim.loop.resume, process)
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock of the machine."""
+        self.clock_skew_ms += by_ms
+        self.sim.trace.add("clock", self.name, by_ms)
+        self.sim.counters["clock_jumps"] += 1
 
     def kill_at_disk_operation(self, count: int, *, power: bool = True, after: str = "") -> None:
         """Kill just before or just after the `count`-th write, sync or rename (drawn by the seed): from now, or from

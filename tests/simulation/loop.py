@@ -88,7 +88,9 @@ class SimHandle(asyncio.Handle):
 
     def _run(self) -> None:
         process = self._context.get(PROCESS)
-        if process is None or self._loop.enter(process):
+        if process is not None and process.is_hung:
+            process.stalled.append(self)
+        elif process is None or self._loop.enter(process):
             super()._run()
 
 
@@ -98,7 +100,9 @@ class SimTimerHandle(asyncio.TimerHandle):
     def _run(self) -> None:
         process = self._context.get(PROCESS)
         loop: Any = self._loop
-        if process is None or loop.enter(process):
+        if process is not None and process.is_hung:
+            process.stalled.append(self)
+        elif process is None or loop.enter(process):
             name = "world" if process is None else process.name
             loop.sim.trace.add("timer", name, callback_name(self._callback))
             super()._run()
@@ -210,6 +214,12 @@ class SimLoop(asyncio.BaseEventLoop):
         if handle is not None and (process := handle._context.get(PROCESS)) is not None:
             return process
         return PROCESS.get()
+
+    def resume(self, process: Process) -> None:
+        """A process that hung goes on: what was due meanwhile is due now."""
+        process.is_hung = False
+        stalled, process.stalled = process.stalled, []
+        self._ready.extend(stalled)
 
     # -- network
 

@@ -36,7 +36,7 @@ from isthmus.protocol.records import decode_batch
 from .hosts import Process, ProcessKilled
 from .product import BrokerHost
 from .runner import Simulation
-from .wire import Wire, ask, connect
+from .wire import Fixed, Target, Wire, ask, connect
 
 GROUP = "g"
 ANSWER_TIMEOUT_S = 40.0  # longer than any rebalance
@@ -94,12 +94,16 @@ class Seen:
 
 
 class Consumer:
-    """A machine that runs one consumer, one life after the other. `share` is what it owns now."""
+    """A machine that runs one consumer, one life after the other. `share` is what it owns now.
 
-    def __init__(self, sim: Simulation, name: str, host: BrokerHost, seen: Seen, *, static: bool) -> None:
+    place: where its coordinator is; in a cluster, that may change.
+    """
+
+    def __init__(self, sim: Simulation, name: str, place: BrokerHost | Target, seen: Seen, *, static: bool) -> None:
         self.sim = sim
         self.name = name
-        self.host = host
+        self.moves = not isinstance(place, BrokerHost)
+        self.place = Fixed(place.address) if isinstance(place, BrokerHost) else place
         self.seen = seen
         self.instance = name if static else None
         self.machine = sim.machine(name)
@@ -127,7 +131,7 @@ class Consumer:
         self.random = process.runtime.random
         while self.wanted:
             try:
-                wire = await connect(self.host.address)
+                wire = await connect(await self.place.address())
             except OSError:
                 await asyncio.sleep(self.random.uniform(0.05, 1.0))
                 continue
@@ -159,6 +163,8 @@ class Consumer:
         """Take an answer's error; True when there is none."""
         if code in FORGOTTEN:
             self.member_id = ""
+        elif code in FIND_AGAIN and self.moves:
+            raise ConnectionResetError(f"look for the coordinator again: {ErrorCode(code).name}")
         elif code and code not in FIND_AGAIN + JOIN_AGAIN:
             raise AssertionError(f"{self.name} was told {ErrorCode(code).name}")
         return not code

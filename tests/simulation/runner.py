@@ -68,6 +68,13 @@ class Simulation:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def within(self, timeout_s: float, what: str, work: Awaitable[Any]) -> None:
+        """Wait for something, on the simulated clock; AssertionError naming `what` when it is not done in time."""
+        try:
+            await asyncio.wait_for(work, timeout_s)
+        except TimeoutError:
+            raise AssertionError(f"not within {timeout_s} simulated seconds: {what}") from None
+
     async def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 600.0) -> None:
         """Wait, on the simulated clock, until `condition()`; AssertionError naming `what` when it does not come."""
         deadline = self.loop.time() + timeout_s

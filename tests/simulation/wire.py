@@ -22,7 +22,7 @@ from .workload import Sent, Workload
 
 VERSIONS = {
     0: 9, 1: 11, 2: 5, 3: 8, 8: 8, 9: 7, 10: 3, 11: 5, 12: 3, 13: 3, 14: 3, 16: 3, 19: 5, 20: 3, 21: 1, 22: 4, 42: 1,
-    55: 2, 81: 0, 30000: 0,
+    43: 2, 45: 1, 46: 0, 55: 2, 64: 0, 80: 1, 81: 0, 30000: 0,
 }  # fmt: skip
 MAX_IN_FLIGHT = 5
 ANSWER_TIMEOUT_S = 8.0
@@ -47,14 +47,14 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
-    def request(self, api: Any, message: Any) -> asyncio.Future[Any]:
+    def request(self, api: Any, message: Any, version: int = -1) -> asyncio.Future[Any]:
         """Send now; the answer later. ConnectionError when the connection ends before."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.lost:
             future.set_exception(ConnectionResetError("lost"))
             future.exception()
             return future
-        version = VERSIONS[api.key]
+        version = VERSIONS[api.key] if version < 0 else version
         self._correlation += 1
         header = RequestHeader(api.key, version, self._correlation, "wire")
         frame = b"".join(bytes(part) for part in frame_request(header, api.encode_request(message, version)))

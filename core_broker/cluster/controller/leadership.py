@@ -134,17 +134,6 @@ def restarted(view: View, broker_id: int, was_clean: bool) -> list[PartitionChan
     return updates(view, [*in_isr, *in_elr], unclean=broker_id)
 
 
-def restarted_alone(view: View, broker_id: int) -> list[PartitionChangeRecord]:
-    """The same where no other broker is registered and this one is unfenced at once: it leads on, at a new epoch."""
-    index = view.image.index
-    led = [
-        PartitionChangeRecord(partition_id=key[1], topic_id=key[0], leader=broker_id)
-        for key in index.in_isr.get(broker_id, ())
-        if view.image.partition_by_key(key)[1].leader == broker_id
-    ]
-    return [*led, *updates(view, index.leaderless, added=broker_id)]
-
-
 def unregistered(view: View, broker_id: int) -> list[PartitionChangeRecord]:
     """A broker leaves the cluster."""
     index = view.image.index

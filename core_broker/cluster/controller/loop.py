@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ....runtime import Runtime
 from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
@@ -45,6 +46,9 @@ class Controller:
         self.runtime = runtime
         self.watch = Watch(metadata.image, config, self.submit)
         self.failure: KafkaError | None = None
+        self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
+        self.on_broken: Callable[[str], None] = lambda reason: None  # the log is offline until the broker starts again
+        self.unclean_elections = 0  # that this node has decided
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
@@ -130,6 +134,7 @@ class Controller:
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
         if not is_shortage(error):
+            self.on_broken(self.failure.message)
             return
         if self._coming_back is None and not self._pauses.is_stopping:
             task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that lacks disk space")
@@ -159,6 +164,7 @@ class Controller:
             reason = f"the metadata log is offline until the broker starts again: {KafkaError.reason(error)}"
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
+            self.on_broken(reason)
             return True
         self.failure = None
         logger.info("the metadata log is online again, up to offset %d", self.image.offset)
@@ -179,8 +185,12 @@ class Controller:
             return command.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the decision failed, see the broker's log"))
         if decision.records:
             try:
+                unclean = sum(is_unclean(each, self.image) for each in decision.records)
                 await self.metadata.append(decision.records)
+                self.unwritten = None
+                self.unclean_elections += unclean
             except Exception as error:
+                self.unwritten = error
                 if self.failure is not None:
                     return command.fail(self.failure)
                 if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
@@ -210,6 +220,14 @@ class Controller:
                 self.config["metadata.log.max.record.bytes.between.snapshots"],
                 self.config["metadata.log.max.snapshot.interval.ms"],
             )
+
+
+def is_unclean(record: Any, image: MetadataImage) -> bool:
+    """Whether a record lets a replica lead that may lack what was committed: it was neither in sync nor eligible."""
+    if not isinstance(record, PartitionChangeRecord) or record.leader < 0:
+        return False
+    before = image.partition_by_key((record.topic_id, record.partition_id))[1]
+    return record.leader not in (before.leader, *before.isr, *before.elr)
 
 
 def _answer(callback: Answered | None, result: Any) -> None:

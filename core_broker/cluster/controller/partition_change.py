@@ -114,7 +114,12 @@ def _ended_reassignment(
     replicas: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], isr: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Replicas and ISR without those to be removed, if the added ones are in sync; if fewer come than go, all that
-    stay."""
+    stay.
+
+    A reassignment that takes the place of another one may remove what that one adds. Kafka 4.4 then waits for ever for
+    replicas that it does not count.
+    """
+    adding = tuple(each for each in adding if each not in removing)
     staying = tuple(each for each in replicas if each not in removing)
     in_sync = tuple(each for each in isr if each not in removing)
     if removing and not (staying and in_sync):

@@ -15,12 +15,11 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import RegisterBrokerRecord
 from ....protocol.primitives import uuid_to_str
-from ..features import METADATA_VERSION
+from ..features import DIRECTORIES_SINCE, METADATA_VERSION
 from ..image import Endpoint, Levels, MetadataImage, endpoint_rows, feature_rows
 from .common import Decision, Item, View
-from .leadership import restarted, restarted_alone
+from .leadership import restarted
 
-WITH_DIRECTORIES = 17  # the metadata.version from which on brokers name their directories (KIP-858)
 RESERVED_DIRECTORIES = 100  # ids below that name none
 NEVER = -1
 
@@ -34,23 +33,22 @@ class RegisteredBroker(Item):
 class RegisterBroker:
     """One process of a broker. endpoints: advertised addresses by listener. Result: a RegisteredBroker.
 
-    cluster_id: as the broker has it; None for the controller's own, which is unfenced at once where it is the only one.
-    previous_epoch: the broker epoch that it had when it last stopped cleanly; NEVER if it did not, or cannot say (it is
-    older than KIP-966).
+    cluster_id: as the broker has it. previous_epoch: the broker epoch that it had when it last stopped cleanly; NEVER
+    if it did not, or cannot say (it is older than KIP-966).
     """
 
     broker_id: int
     incarnation_id: bytes
     endpoints: Mapping[str, Endpoint]
+    cluster_id: str
     rack: str | None = None
     features: Mapping[str, Levels] = field(default_factory=dict)
     log_dirs: Sequence[bytes] = ()
-    cluster_id: str | None = None
     previous_epoch: int = NEVER
 
     def decide(self, view: View) -> Decision:
         image = view.image
-        if self.cluster_id is not None and self.cluster_id != image.cluster_id:
+        if self.cluster_id != image.cluster_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
                 f"Expected cluster ID {image.cluster_id}, but got cluster ID {self.cluster_id}",
@@ -79,9 +77,6 @@ class RegisterBroker:
             record.broker_epoch = existing.epoch
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
-        elif self.cluster_id is None and all(each == self.broker_id for each in image.brokers):
-            record.fenced = False  # the controller's own, and the only one: there is nobody to lead meanwhile
-            records += restarted_alone(view, self.broker_id)
         else:
             was_clean = existing is not None and self.previous_epoch == existing.epoch
             records += restarted(view, self.broker_id, was_clean)
@@ -89,7 +84,7 @@ class RegisterBroker:
 
     def _check_directories(self, image: MetadataImage) -> None:
         """Raises KafkaError(INVALID_REGISTRATION)."""
-        if image.features.get(METADATA_VERSION, 0) >= WITH_DIRECTORIES and not self.log_dirs:
+        if image.features.get(METADATA_VERSION, 0) >= DIRECTORIES_SINCE and not self.log_dirs:
             raise _invalid("No directories specified in request")
         if any(int.from_bytes(each) < RESERVED_DIRECTORIES for each in self.log_dirs):
             raise _invalid("Reserved directory ID in request")

@@ -201,4 +201,5 @@ class Applying:
             if fold.removed is not None:
                 fold.removed.update((topic.id, None) for topic in delta.deleted.values())
             await self._react(delta)
+        self._progressed()
         return changes

@@ -18,10 +18,10 @@ def handle(request: Request, context: Context) -> Pending:
         request.broker_id,
         request.incarnation_id,
         endpoints_of(request.listeners),
+        request.cluster_id,
         request.rack,
         features_of(request.features),
         request.log_dirs,
-        request.cluster_id,
         request.previous_broker_epoch,
     )
     return submit(command, CONTROLLER_TIMEOUT_MS, _answer, context)

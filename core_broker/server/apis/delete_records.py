@@ -1,13 +1,17 @@
 """DeleteRecords (key 21): records before an offset are no longer served; -1 stands for the high watermark.
 
-v2: flexible. The answer comes once the new starts are on disk, so that what was deleted stays deleted after a crash;
-the files follow with the next retention. Topics that are compacted only refuse it (POLICY_VIOLATION), and so do
+v2: flexible. The answer comes once the new starts are on disk, so that what was deleted stays deleted after a crash,
+and once all replicas whose brokers live begin no earlier (KIP-107): a follower takes the start with its leader's next
+answer. If they do not within the client's timeout, that is REQUEST_TIMED_OUT with the low watermark of the beginning.
+The files follow with the next retention. Topics that are compacted only refuse it (POLICY_VIOLATION), and so do
 Kafka's internal topics.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -26,11 +30,20 @@ log = logging.getLogger(__name__)
 
 NO_LOW_WATERMARK = -1
 
-Moved = list[tuple[Partition, DeleteRecordsPartitionResult]]
+
+@dataclass(slots=True)
+class Moved:
+    """A partition whose log start was moved. offset: before which all replicas are to have nothing. low_watermark:
+    before they could follow."""
+
+    partition: Partition
+    offset: int
+    low_watermark: int
+    result: DeleteRecordsPartitionResult
 
 
 def handle(request: Request, context: Context) -> Any:
-    moved: Moved = []
+    moved: list[Moved] = []
     topics: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
     # A partition that is named twice is dealt with once, by the last offset.
     asked = {
@@ -43,20 +56,17 @@ def handle(request: Request, context: Context) -> Any:
         topics.setdefault(name, {})[index] = result
         try:
             partition = _partition(name, index, context)
-            partition.delete_records(offset)
+            before = partition.delete_records(offset)
         except KafkaError as error:
             result.error_code, result.low_watermark = error.code, NO_LOW_WATERMARK
         else:
-            moved.append((partition, result))
+            moved.append(Moved(partition, before, partition.low_watermark, result))
     response = Response(
         topics=[DeleteRecordsTopicResult(name=n, partitions=list(rows.values())) for n, rows in topics.items()]
     )
     if not moved:
         return response
-    pending = Pending(lambda: _settled(moved, response, ErrorCode.REQUEST_TIMED_OUT))
-    context.services.spawn(_save(moved, response, pending, context), "delete records")
-    # The client's timeout is for replicas, of which there are none to wait for; this one is for the disk.
-    return context.services.purgatory.add(pending, context.services.config["request.timeout.ms"])
+    return _Deletion(moved, response, context).begin(request.timeout_ms)
 
 
 def _partition(name: str, index: int, context: Context) -> Partition:
@@ -67,18 +77,61 @@ def _partition(name: str, index: int, context: Context) -> Partition:
     return partition
 
 
-async def _save(moved: Moved, response: Response, pending: Pending, context: Context) -> None:
-    code = ErrorCode.NONE
-    try:
-        await context.services.replicas.save_log_starts()
-    except KafkaError as error:
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-        log.error("records that were deleted may come back with the next start: %s", error.message)
-    pending.complete(_settled(moved, response, code))
+class _Deletion:
+    """One request that waits for the disk and for followers."""
 
+    def __init__(self, moved: list[Moved], response: Response, context: Context) -> None:
+        self._moved = moved
+        self._response = response
+        self._context = context
+        self._is_saved = False
+        self._cancels: list[Callable[[], None]] = []
+        self._pending = Pending(self._settled, self._stop_waiting)
 
-def _settled(moved: Moved, response: Response, code: ErrorCode) -> Response:
-    for partition, result in moved:
-        result.error_code = code
-        result.low_watermark = NO_LOW_WATERMARK if code else partition.low_watermark
-    return response
+    def begin(self, timeout_ms: int) -> Pending:
+        """timeout_ms: the client's, which is for followers."""
+        services = self._context.services
+        behind = [each for each in self._moved if each.low_watermark < each.offset]
+        self._left = 1 + len(behind)
+        services.spawn(self._save(), "delete records")
+        for each in behind:
+            self._cancels.append(each.partition.wait_for_low_watermark(each.offset, self._reached))
+        return services.purgatory.add(self._pending, timeout_ms if behind else services.config["request.timeout.ms"])
+
+    async def _save(self) -> None:
+        try:
+            await self._context.services.replicas.save_log_starts()
+        except KafkaError as error:
+            log.error("records that were deleted may come back with the next start: %s", error.message)
+            self._pending.complete(self._refused(ErrorCode.KAFKA_STORAGE_ERROR))
+        else:
+            self._is_saved = True
+            self._reached()
+
+    def _reached(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._pending.complete(self._settled())
+
+    def _stop_waiting(self) -> None:
+        for cancel in self._cancels:
+            cancel()
+
+    def _settled(self) -> Response:
+        """All is done, or time is up."""
+        if not self._is_saved:
+            return self._refused(ErrorCode.REQUEST_TIMED_OUT)
+        for each in self._moved:
+            now = each.partition.low_watermark
+            if each.partition.failure is not None:
+                each.result.error_code, each.result.low_watermark = each.partition.failure.code, NO_LOW_WATERMARK
+            elif now < each.offset:
+                each.result.error_code, each.result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, each.low_watermark
+            else:
+                each.result.error_code, each.result.low_watermark = ErrorCode.NONE, now
+        return self._response
+
+    def _refused(self, code: ErrorCode) -> Response:
+        for each in self._moved:
+            each.result.error_code, each.result.low_watermark = code, NO_LOW_WATERMARK
+        return self._response

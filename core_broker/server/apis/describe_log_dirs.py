@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35): how large the logs of partitions are, by data directory; null asks for all.
 
-v2: flexible. v3: an error for the whole answer. v4: size of the volume. v5: cordoned directories, of which there are
-none. A partition that is not here is left out, as in Kafka.
+v2: flexible. v3: an error for the whole answer. v4: size of the volume. v5: whether the directory is cordoned, so
+that it gets no new partitions. A partition that is not here is left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ async def _describe(request: Request, pending: Pending, context: Context) -> Non
         topics=_topics(request, context),
         total_bytes=volume.total_bytes,
         usable_bytes=volume.usable_bytes,
+        is_cordoned=bool(context.services.config["cordoned.log.dirs"]),
     )
     pending.complete(Response(results=[result]))
 

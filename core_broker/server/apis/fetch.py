@@ -2,7 +2,8 @@
 
 Consumers read what is committed. Followers read up to the log's end, and what they ask for says what they have: the
 high watermark and the in-sync replicas follow from that. A follower serves consumers, too, up to what it knows of the
-high watermark (KIP-392).
+high watermark; a leader may send them there (KIP-392, `read_replica.py`). A follower that is read is told of a new high
+watermark at once. Kafka has it wait for the next fetch (KAFKA-9952), since it would tell all followers.
 
 v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epochs are checked. v12: what the client
 read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
@@ -41,8 +42,9 @@ from .._context import Context
 from .._fetch import COMPILED, FetchAtOnce
 from .._route import AtOnce
 from .._wanted import Wanted
-from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key
+from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, LOOK_AT_ALL_S, FetchSession, Key, both, stop_waiting
 from ..leaders import leader_of
+from ..read_replica import NOBODY, foreign_rack, preferred
 
 STORAGE_ERRORS_SINCE = 6  # older clients do not know that error
 RACKS_SINCE = 11  # clients from then on may read from a follower
@@ -76,11 +78,13 @@ def handle(request: Request, context: Context) -> Any:
             return Response(error_code=error.code)
         _update(session, asked, request.forgotten_topics_data, by_id)
         if session.partitions:
+            now_s = asyncio.get_running_loop().time()
+            _look_at_all_at_times(session, request, now_s)
             try:
-                sessions.used(session, asyncio.get_running_loop().time())
+                sessions.used(session, now_s)
             except KafkaError as error:
                 return Response(error_code=error.code)
-            asked = session.partitions
+            asked = session.news
         else:
             sessions.close(session.id)
             session = None
@@ -167,16 +171,19 @@ def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]
 
 
 def _update(session: FetchSession, asked: dict[Key, Wanted], forgotten: list[ForgottenTopic], by_id: bool) -> None:
-    partitions = session.partitions
     for key, wanted in asked.items():
-        known = partitions.get(key)
-        if known is None:
-            partitions[key] = wanted
-        else:
-            known.follow(wanted)
+        session.put(key, wanted)
     for topic in forgotten:
         for index in topic.partitions:
-            partitions.pop((topic.topic_id if by_id else topic.topic, index), None)
+            session.forget((topic.topic_id if by_id else topic.topic, index))
+
+
+def _look_at_all_at_times(session: FetchSession, request: Request, now_s: float) -> None:
+    """Also what rests: by the clock, and when the follower is registered under another epoch, which counts for all."""
+    broker_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
+    if broker_epoch != session.broker_epoch or now_s - session.looked_s >= LOOK_AT_ALL_S:
+        session.broker_epoch = broker_epoch
+        session.look_at_all(now_s)
 
 
 class _Fetch:
@@ -194,6 +201,7 @@ class _Fetch:
         "_max_bytes",
         "_partitions",
         "_pending",
+        "_rack",
         "_replica_id",
         "_request",
         "_session",
@@ -220,8 +228,11 @@ class _Fetch:
             self._broker_epoch = -1 if state is None else state.replica_epoch
         self._follows = self._replica_id >= 0
         self._is_noted = False  # what a follower has
+        self._rack = ""  # where a consumer is to be sent, if there is a replica
+        if self._replica_id == CONSUMER and context.version >= RACKS_SINCE:
+            self._rack = foreign_rack(request.rack_id, context.services.config)
         self._committed = request.isolation_level == 1 and self._replica_id != FUTURE_REPLICA
-        self._idle: list[Wanted] = []  # those of a session that have nothing to tell
+        self._idle: list[tuple[Key, Wanted]] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
         self.missing: list[NotCached] = []  # what the last read would have had to wait for
 
@@ -237,10 +248,10 @@ class _Fetch:
         at_once = False
         self._idle.clear()
         self.missing.clear()
-        for key, wanted in self._wanted.items():
+        for key, wanted in list(self._wanted.items()):  # what a follower has may be news of another partition
             wanted.size = 0
-            if wanted.is_idle:
-                self._idle.append(wanted)
+            if wanted.is_idle and not (self._rack and self._preferred(wanted) != NOBODY):
+                self._idle.append((key, wanted))
                 if self._follows and not self._is_noted and wanted.partition is not None:
                     self._note(wanted.partition, wanted)
                 left = max(left, 0)
@@ -251,16 +262,16 @@ class _Fetch:
                 (unknown_ids if code == ErrorCode.UNKNOWN_TOPIC_ID else unknown).append((key, wanted, data))
                 continue
             rows.append((key, wanted, data))
-            if code or data.diverging_epoch is not None:
+            if self._is_news(wanted, data):
                 at_once = True
-            elif data.records:
+            if data.records:
                 wanted.size = sum(map(len, data.records))
                 size += wanted.size
                 if wanted.size == min(wanted.max_bytes, left) and wanted.partition is not None:
                     wanted.partition.log.ranges.end_with_batch(wanted.fetch_offset, data.records)
             left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
         self._is_noted |= not self.missing
-        known = bool(rows or self._idle)
+        known = bool(rows or self._idle or self._has_resting)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
         return rows + unknown_ids + unknown, enough
 
@@ -288,6 +299,9 @@ class _Fetch:
                 aborted_transactions=None,
                 records=[],
             )
+            if self._rack and (replica := self._preferred(wanted)) != NOBODY:
+                data.preferred_read_replica = replica
+                return data
             if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
                 return data
             committed = self._committed
@@ -298,7 +312,8 @@ class _Fetch:
                     self._note(partition, wanted)
                     data.high_watermark = partition.high_watermark
                     data.last_stable_offset = partition.last_stable_offset
-                data.records = found.ranges
+                if not self._is_held_back(partition):
+                    data.records = found.ranges
                 return data
             if wanted.fetch_offset == data.high_watermark:
                 if committed:
@@ -325,6 +340,24 @@ class _Fetch:
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
 
+    def _preferred(self, wanted: Wanted) -> int:
+        """Which follower a consumer is sent to; NOBODY where it may read here."""
+        partition = wanted.partition
+        return NOBODY if partition is None else preferred(partition, self._rack, wanted.fetch_offset, self._context)
+
+    def _is_news(self, wanted: Wanted, data: PartitionData) -> bool:
+        """Whether an answer must not wait for records."""
+        if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NOBODY:
+            return True
+        return self._is_read(wanted) and data.high_watermark > wanted.high_watermark
+
+    def _is_read(self, wanted: Wanted) -> bool:
+        """Whether it is a follower that asks, which serves consumers and has been told the high watermark before."""
+        if not self._follows or self._session is None or wanted.partition is None:
+            return False
+        leadership = wanted.partition.leadership
+        return leadership is not None and leadership.is_read(self._replica_id)
+
     def _find(self, wanted: Wanted) -> Partition:
         """A partition that is not where it was looked for first. Raises KafkaError."""
         services = self._context.services
@@ -346,6 +379,14 @@ class _Fetch:
         if change is not None:
             self._context.services.replicas.isr_changes(partition, change)
 
+    def _is_held_back(self, partition: Partition) -> bool:
+        """Whether a follower gets nothing for now, because it is not in sync and has had too much (KIP-73)."""
+        return (
+            partition.throttled_leader
+            and self._replica_id not in partition.isr
+            and self._context.services.replicas.throttle.leading.is_exceeded()
+        )
+
     def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
         code = error.code
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
@@ -365,10 +406,18 @@ class _Fetch:
             if wanted.partition is not None:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
-                traffic.bytes_out += sum(map(len, data.records or ()))
+                size_bytes = sum(map(len, data.records or ()))
+                if not self._follows:
+                    traffic.bytes_out += size_bytes
+                else:
+                    traffic.replication_bytes_out += size_bytes
+                    if size_bytes and wanted.partition.throttled_leader:
+                        self._context.services.replicas.throttle.leading.record(size_bytes)
+                if data.preferred_read_replica != NOBODY and wanted.partition.leadership is not None:
+                    wanted.partition.leadership.sends_to(data.preferred_read_replica)
                 if data.error_code and data.error_code not in NOT_FAILED_FETCHES:
                     traffic.failed_fetches += 1
-        for wanted in self._idle:
+        for _, wanted in self._idle:
             if wanted.idle is not None:
                 wanted.idle.traffic.fetches += 1
         response = Response()
@@ -378,10 +427,14 @@ class _Fetch:
             if session.epoch != self._epoch:  # the client did not wait for this answer and asked again
                 response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
                 return response
+            looked_at = [*self._idle, *(row[:2] for row in rows)]
             rows = [row for row in rows if row[1].tell(row[2])]
             for key, _, data in rows:
                 if data.records:
                     session.moved(key)
+            if self._follows:
+                for key, wanted in looked_at:
+                    self._let_rest(key, wanted, session)
         elif self._request.session_epoch == INITIAL_EPOCH:
             for _, wanted, data in rows:
                 wanted.tell(data)
@@ -395,6 +448,17 @@ class _Fetch:
             self._tell_leaders(rows, response)
         _group(rows, response)
         return response
+
+    def _let_rest(self, key: Key, wanted: Wanted, session: FetchSession) -> None:
+        """Not one that is not in sync: each of its fetches may be the one by which it gets in."""
+        partition = wanted.partition
+        if partition is not None and wanted.is_idle and self._replica_id in partition.isr and key in session.news:
+            session.rest(key, wanted, self._replica_id)
+
+    @property
+    def _has_resting(self) -> bool:
+        session = self._session
+        return session is not None and len(session.partitions) > len(session.news)
 
     def _tell_leaders(self, rows: list[Row], response: Response) -> None:
         nodes: dict[int, NodeEndpoint] = {}
@@ -444,22 +508,36 @@ class _Fetch:
                 return self._pending
         for wanted in self._wanted.values():
             self._register(wanted)
+        if self._session is not None:
+            self._session.stirred = self._stirred
         return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)
 
     def _read_and_answer(self) -> Response:
         return self.answer(self.read()[0])
 
     def _register(self, wanted: Wanted) -> None:
+        stop_waiting(wanted)
         if wanted.partition is not None:
-            partition = wanted.partition
-            wait = partition.wait_for_append if self._follows else partition.wait_for_data
-            wanted.cancel = wait(partial(self._wake, wanted))
+            partition, wake = wanted.partition, partial(self._wake, wanted)
+            if not self._follows:
+                wanted.cancel = partition.wait_for_data(wake)
+            elif self._is_read(wanted):
+                wanted.cancel = both(partition.wait_for_append(wake), partition.wait_for_data(wake))
+            else:
+                wanted.cancel = partition.wait_for_append(wake)
+
+    def _stirred(self, wanted: Wanted, is_news: bool) -> None:
+        """A partition rests no more while this request waits. is_news: which may have to be told at once."""
+        if is_news:
+            self._wake(wanted)
+        else:
+            self._register(wanted)
 
     def _stop_waiting(self) -> None:
+        if self._session is not None and self._session.stirred == self._stirred:
+            self._session.stirred = None
         for wanted in self._wanted.values():
-            if wanted.cancel is not None:
-                wanted.cancel()
-                wanted.cancel = None
+            stop_waiting(wanted)
 
     def _wake(self, wanted: Wanted) -> None:
         """Something was appended: look in the next turn, when more may have been."""
@@ -486,7 +564,7 @@ class _Fetch:
         needed = min(self._request.min_bytes, self._max_bytes)
         for wanted in changed:
             data = self._read_one(wanted, max(needed, 0), True, may_wait)
-            if data.error_code or data.diverging_epoch is not None:
+            if self._is_news(wanted, data):
                 return True
             wanted.size = min(sum(map(len, data.records)), wanted.max_bytes)
         return sum(wanted.size for wanted in self._wanted.values()) >= needed

@@ -122,11 +122,11 @@ class History:
             broker_id,
             self.incarnations.to_bytes(16),
             ENDPOINTS,
-            self.chance.choice((None, "a", "b")),
-            features,
-            directories,
-            "cluster-x" if self.chance.random() < 0.97 else "other",
-            previous,
+            rack=self.chance.choice((None, "a", "b")),
+            features=features,
+            log_dirs=directories,
+            cluster_id="cluster-x" if self.chance.random() < 0.97 else "other",
+            previous_epoch=previous,
         )
         self.decide(
             command,

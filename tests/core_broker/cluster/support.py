@@ -34,7 +34,7 @@ ELR = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=
 
 async def join(controller: Controller, register: RegisterBroker | None = None) -> Any:
     """A broker registers and is unfenced. The result of the registration."""
-    register = register or RegisterBroker(1, controller.runtime.uuid(), ENDPOINTS)
+    register = register or RegisterBroker(1, controller.runtime.uuid(), ENDPOINTS, controller.image.cluster_id)
     result = await controller.submit_wait(register)
     if not result.error_code:
         offset = controller.image.offset

@@ -111,3 +111,13 @@ def test_a_complete_reassignment_takes_the_leader_with_it():
     moved = cluster.partition()
     assert (moved.replicas, moved.isr, moved.leader) == ((3, 4), (3, 4), 3)
     assert not moved.is_moving and moved.leader_epoch == moving.leader_epoch + 1
+
+
+def test_a_move_that_takes_the_place_of_another_ends_without_what_that_one_added() -> None:
+    cluster = Led()
+    cluster.run(AlterReassignments([("t", [(0, [1, 2, 4])])]))
+    cluster.run(AlterReassignments([("t", [(0, [1, 2, 3])])]))  # 4 was to come, and is to go
+    assert cluster.partition().adding_replicas == cluster.partition().removing_replicas == (4,)
+    assert cluster.alter([1, 2, 3]) == E.NONE
+    assert not cluster.partition().is_moving
+    assert cluster.partition().replicas == (1, 2, 3)

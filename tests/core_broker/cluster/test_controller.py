@@ -374,20 +374,3 @@ def test_decisions_of_one_seed_are_equal():
 
     assert history() == history()
     assert sum(isinstance(record, PartitionRecord) for record in history()) == 12
-
-
-def test_the_only_broker_leads_on_at_once_at_a_new_epoch():
-    """It is its own controller, and nobody could lead meanwhile."""
-    cluster = Cluster(brokers=0)
-    cluster.register(1, cluster_id=None)
-    assert not cluster.image.brokers[1].fenced
-    cluster.create(new_topic("t", 2))
-    cluster.change(index=1, leader=-1)
-    cluster.register(1, cluster_id=None)
-    assert [(each.leader, each.leader_epoch, each.isr) for each in cluster.image.topics["t"].partitions.values()] == [
-        (1, 1, (1,)),
-        (1, 2, (1,)),
-    ]
-    cluster.register(2)
-    cluster.register(1, cluster_id=None)
-    assert cluster.image.brokers[1].fenced and cluster.partition().leader == -1

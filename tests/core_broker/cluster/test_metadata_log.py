@@ -72,7 +72,11 @@ async def test_replay_equals_what_was_applied(tmp_path):
     assert (node.epoch, again.metadata.epoch) == (1, 2)
     before = again.image.offset
     await again.register()
-    assert [p.leader_epoch for p in again.image.topics["a"].partitions.values()] == [1, 1, 1]
+    assert [p.leader_epoch for p in again.image.topics["a"].partitions.values()] == [
+        2,
+        2,
+        2,
+    ]  # without a leader, and led again
     assert again.image.brokers[1].epoch > before
     await again.controller.close()
 
@@ -104,7 +108,8 @@ async def test_reactions_come_before_the_answer_in_order(tmp_path):
     node.controller.subscribe(lambda delta: seen.append("quick"))
     await node.register()
     seen.clear()
-    node.controller.submit(RegisterBroker(2, bytes(16), {}), lambda result: seen.append("registered"))
+    register = RegisterBroker(2, bytes(16), {}, node.controller.image.cluster_id)
+    node.controller.submit(register, lambda result: seen.append("registered"))
     node.controller.submit(CreateTopics([new_topic("a")]), lambda result: seen.append("created"))
     await node.controller.submit_wait(CreateTopics([new_topic("a")]))  # changes nothing
     assert seen == ["slow [] [2]", "quick", "registered", "slow ['a'] []", "quick", "created"]

@@ -214,7 +214,7 @@ def test_a_disk_that_has_not_kept_what_was_decided_waits_for_a_start(tmp_path: P
         assert not node.is_looking
         code, message = await node.create("c")
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert message and f"{DIRECTORY} ends at offset 2, but" in message
+        assert message and f"{DIRECTORY} ends at offset 3, but" in message
         assert node.file.stat().st_size == size
         return []
 

@@ -73,7 +73,9 @@ class Node:
         return sorted(each.name for each in directory.iterdir() if each.suffix in (".log", ".checkpoint"))
 
 
-REGISTER = RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 1), "IN": Endpoint("i", 2)}, "rack")
+REGISTER = RegisterBroker(
+    1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 1), "IN": Endpoint("i", 2)}, "cluster-x", "rack"
+)
 COMMANDS = (
     REGISTER,
     CreateTopics([new_topic("a", 3, configs={"retention.ms": "1", "durability": "fsync"}), new_topic("b.c")]),

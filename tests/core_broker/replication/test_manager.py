@@ -98,7 +98,7 @@ async def test_who_waits_for_data_of_a_log_that_breaks_is_told_at_once(world, /)
 @run_by(in_world)
 async def test_a_log_that_broke_is_not_served_under_a_later_leader_and_copied_no_more(world, /, leader):
     copied = []
-    world.replicas.begun = lambda each: copied.append((each.topic, each.index))
+    world.replicas.begun.add(lambda each: copied.append((each.topic, each.index)))
     world.replicas.ended = lambda topic, index: (topic, index) in copied and copied.remove((topic, index))
     first = partition(0, leader=3 - leader)
     first.replicas = first.isr = [1, 2]

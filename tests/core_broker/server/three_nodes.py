@@ -21,6 +21,7 @@ OPTIONS = {
     "auto.create.topics.enable": "true",
     "default.replication.factor": "3",
     "offsets.topic.replication.factor": "3",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 
 
@@ -34,6 +35,7 @@ class ThreeNodes:
                 OPTIONS
                 | {
                     "node.id": str(node_id),
+                    "broker.rack": f"rack-{node_id}",
                     "listeners": f"PLAINTEXT://n{node_id}:{PORT},CONTROLLER://n{node_id}:{CONTROLLER_PORT}",
                 },
             )

@@ -1,44 +1,100 @@
-"""Three to five whole brokers, their controller among them, under idempotent producers and faults.
+"""Three to seven whole brokers, their controller among them, under idempotent producers, a group and raw readers.
 
-Brokers are killed, with and without the power, cut off both ways or one way, and started again. What holds: nothing
-that was acknowledged by all in-sync replicas is lost, nothing is there twice or out of order, all replicas end with the
-same bytes, no offset ever had two committed values, and no leader epoch two leaders. When the faults end, everything is
-in sync and served within a bound.
+Each run draws kinds of events (`cluster_faults.py`): brokers are killed, with and without the power, hang, are cut off
+both ways or one way, restarted in turn, added, drained and removed; disks fill up, are slow or replaced; clocks jump;
+partitions move, voters change. What holds: nothing that was acknowledged by all in-sync replicas is lost, nothing is
+there twice or out of order, no committed offset of the group goes back, what a raw reader was given stays, and all that
+`cluster_watch.py` looks at. When the events end, everything is in sync and served within a bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from ..brokers import Cluster
+from ..brokers import Cluster, Coordinator
+from ..cluster_faults import Faults
+from ..cluster_watch import Watch
+from ..members import Consumer, Seen
+from ..rare_states import counted
+from ..raw_reader import RawReader
 from ..runner import Simulation
 from ..workload import Workload, check_acked, check_stored
 
-TOPIC = "events"
+TOPIC, LOOSE, OFFSETS = "events", "loose", "__consumer_offsets"
 PARTITIONS = 2
+MIN_INSYNC = 2
 SETTLE_S = 300.0
-FAULTS = (2, 6)
+EVENTS = (2, 6)
+LIMIT_S = 1_500.0  # of simulated time: none has taken half of it
 
 
 async def cluster(sim: Simulation) -> None:
+    sim.loop.kernel.limit_s = LIMIT_S
+    with counted(sim.counters):
+        await run_cluster(sim)
+
+
+async def run_cluster(sim: Simulation) -> None:
     chance = sim.random
-    brokers = Cluster(sim, chance.choice((3, 3, 5)))
-    await brokers.up()
-    await brokers.make_topic(TOPIC, PARTITIONS, min_insync=2)
-    brokers.watch()
-    workloads = []
-    running = []
-    for number in range(3):
-        workloads.append(Workload(f"w{number}", TOPIC))
-        work = brokers.produce(workloads[-1], count=chance.randint(40, 120), partition=number % PARTITIONS)
-        running.append(work)
-    for _ in range(chance.randint(*FAULTS)):
+    is_durable = chance.random() < 0.3
+    brokers = new_cluster(sim, is_durable)
+    await brokers.form()
+    await brokers.make_topic(TOPIC, PARTITIONS, {"min.insync.replicas": str(MIN_INSYNC)})
+    topics = {TOPIC: PARTITIONS}
+    if has_loose := chance.random() < 0.3:
+        await brokers.make_topic(LOOSE, 1, {"unclean.leader.election.enable": "true"})
+        topics[LOOSE] = 1
+    watch = Watch(brokers, (LOOSE,), {TOPIC: MIN_INSYNC})
+    workloads = [Workload(f"w{number}", TOPIC) for number in range(3)]
+    running = [
+        brokers.produce(workload, count=chance.randint(40, 120), partition=number % PARTITIONS)
+        for number, workload in enumerate(workloads)
+    ]
+    if has_loose:
+        running.append(brokers.produce(Workload("loose", LOOSE), count=40, partition=0))
+    readers = [RawReader(brokers, watch, TOPIC, index) for index in range(chance.choice((0, 1, PARTITIONS)))]
+    seen, members = Seen(sim, TOPIC, PARTITIONS), []
+    if chance.random() < 0.5:
+        topics[OFFSETS] = 1
+        for number in range(chance.randint(1, 2)):
+            members.append(Consumer(sim, f"c{number}", Coordinator(brokers), seen, static=chance.random() < 0.4))
+    faults = Faults(brokers, topics, is_durable=is_durable)
+    for _ in range(chance.randint(*EVENTS)):
         await asyncio.sleep(chance.uniform(0.0, 3.0))
-        await brokers.disturb()
-    await brokers.heal()
-    await asyncio.wait_for(brokers.unless_broken(asyncio.gather(*running)), SETTLE_S)
-    await brokers.settled(TOPIC, PARTITIONS)
-    brokers.check_committed()
+        await watch.unless_broken(faults.one())
+    faults.end()
+    await watch.unless_broken(brokers.up(SETTLE_S))
+    await sim.within(SETTLE_S, "all is acknowledged", watch.unless_broken(asyncio.gather(*running)))
+    if members:
+        await watch.unless_broken(sim.until(lambda: all_goes_on(seen, members), "the group goes on", SETTLE_S))
+        for member in members:
+            member.wanted, member.leaves = False, member.instance is None
+        await sim.within(SETTLE_S, "the members end", asyncio.gather(*(member.keeper for member in members)))
+    await watch.unless_broken(brokers.settled(topics, SETTLE_S))
+    watch.check()
     stored = brokers.stored(TOPIC, PARTITIONS)
     check_stored(workloads, stored)
     check_acked(workloads, stored)
+    for index, reader in enumerate(readers):
+        await reader.until(1 + max((each.offset for each in stored if each.partition == index), default=-1), SETTLE_S)
+
+
+def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
+    chance = sim.random
+    size = chance.choice((3, 3, 3, 4, 5, 5, 6, 7))
+    voters = 3 if size < 5 else chance.choice((3, 5))
+    options = {"durability": "fsync" if is_durable else "page_cache"}
+    if chance.random() < 0.3:  # a follower is soon one that lags
+        options["replica.lag.time.max.ms"] = "2000"
+    if chance.random() < 0.4:
+        options["metadata.log.max.record.bytes.between.snapshots"] = chance.choice(("300", "3000"))
+        options["controller.quorum.fetch.snapshot.max.bytes"] = "1000"
+    return Cluster(sim, size, options, voters=voters, is_dynamic=chance.random() < 0.4)
+
+
+def all_goes_on(seen: Seen, members: list[Consumer]) -> bool:
+    """Whether the members own all partitions, in one generation, and each has been committed."""
+    owned = sorted(partition for member in members for partition in member.share)
+    generations = [member.generation for member in members]
+    is_stable = owned == list(range(PARTITIONS)) and len(dict.fromkeys(generations)) == 1
+    return is_stable and all(partition in seen.acked for partition in owned)

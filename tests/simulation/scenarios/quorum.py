@@ -11,6 +11,7 @@ from isthmus.core_broker.cluster.raft.leader import Leader
 from isthmus.core_broker.cluster.raft.raft import RaftOptions
 
 from ..quorum_world import Faults, QuorumWorld
+from ..rare_states import RAFT, counted
 from ..runner import Simulation
 
 FAULTY_MS = 25_000
@@ -19,6 +20,11 @@ CALM_MS = 60_000  # within which everything must be in order again
 
 
 async def quorum(sim: Simulation) -> None:
+    with counted(sim.counters, RAFT):
+        run_quorum(sim)
+
+
+def run_quorum(sim: Simulation) -> None:
     chance = sim.random
     count = chance.choice((1, 3, 3, 3, 5, 5, 7))
     is_dynamic = chance.random() < 0.7

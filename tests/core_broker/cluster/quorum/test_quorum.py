@@ -31,7 +31,7 @@ def in_world(
 
 async def create(node: Node, name: str) -> int:
     if node.quorum is not None and all(broker.fenced for broker in node.quorum.image.brokers.values()):
-        registered = await node.submit(RegisterBroker(7, bytes(16), {}))
+        registered = await node.submit(RegisterBroker(7, bytes(16), {}, node.quorum.image.cluster_id))
         await node.submit(BrokerHeartbeat(7, registered.broker_epoch, registered.broker_epoch))
     [item] = (await node.submit(CreateTopics([new_topic(name)]))).items
     return item.error_code
@@ -106,6 +106,24 @@ async def test_member_that_was_behind_the_snapshot_gets_it(world: World, /) -> N
     late.kill(power=True)
     await late.start()
     await world.sim.until(lambda: late.topics == ["a", "gone", "b", "c", "d"], "it has all again")
+
+
+@run_by(in_world)
+async def test_who_waits_is_told_of_a_snapshot_after_which_nothing_comes(world: World, /) -> None:
+    leader = await world.leader()
+    late = next(node for node in world.nodes.values() if node is not leader)
+    late.kill()
+    assert await create(leader, "a") == ErrorCode.NONE
+    await leader.run(leader.quorum.snapshot_if_due(1, 0))
+    end = leader.quorum.log.start_offset
+    assert end == leader.quorum.log.end_offset
+    await late.start()
+
+    async def caught_up() -> None:
+        while late.quorum.applied_offset < end:
+            await late.quorum.changed()
+
+    await asyncio.wait_for(late.run(caught_up()), 30.0)
 
 
 async def voters_are(world: World, *ids: int) -> None:

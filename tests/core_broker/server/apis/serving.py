@@ -56,7 +56,8 @@ class Serving:
         self.controller.subscribe(lambda delta: self._take_options())
         self.controller.subscribe(self.replicas.apply)
         endpoint = {LISTENER: Endpoint("broker-1", 9092)}
-        registered = await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
+        register = RegisterBroker(1, self.runtime.uuid(), endpoint, self.image.cluster_id)
+        registered = await self.controller.submit_wait(register)
         await self.controller.submit_wait(BrokerHeartbeat(1, registered.broker_epoch, self.image.offset))
         services = Services(
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,

@@ -94,7 +94,7 @@ async def test_the_controller_learns_that_the_connection_of_a_heartbeat_is_lost(
     sessions = serving.controller.watch.sessions
     before = sessions.next_deadline_ms()
     serving.context.on_lost()
-    assert sessions.next_deadline_ms() < before - 8_000
+    assert sessions.next_deadline_ms() < before - 3_000
 
 
 @run_by(serve)

@@ -119,7 +119,7 @@ async def test_what_is_kept_is_bounded(serving, /):
 @run_by(serve)
 async def test_replicas_of_a_broker_that_is_gone_are_offline(serving, /, encoded):
     await serving.topic("a")
-    await serving.controller.submit_wait(RegisterBroker(2, bytes(16), {}))
+    await serving.controller.submit_wait(RegisterBroker(2, bytes(16), {}, serving.image.cluster_id))
     image = serving.image
     change = PartitionChangeRecord(partition_id=0, topic_id=image.topics["a"].id, replicas=[1, 2, 3])
     image.apply([change], image.offset + 1, image.epoch)

@@ -1,0 +1,155 @@
+"""What is done to a cluster: one fault at a time, or two, by a plan that depends on the seed alone.
+
+A fault names its node by a role (the leader of a partition, the active controller, any node), so that the same seed
+finds other node ids in another run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from integration_tests.histories.clusters import NODES, Cluster
+from integration_tests.histories.history import Fault, History
+from integration_tests.histories.network import CLIENTS
+
+FIRST_S = 1.5
+QUIET_S = (0.5, 4.0)  # also too short for all replicas to be in sync again
+LASTS_S = (2.0, 7.0)
+FIRST_LASTS_S = 5.0  # longer than the session timeout, so that a silent leader is replaced
+PAIRS = 0.4  # share of faults during which another begins
+ROLES = ("leader", "leader", "leader", "controller", "any")
+ASK_S = 1.5
+
+
+def _others(node: int) -> list[int]:
+    return [each for each in NODES if each != node]
+
+
+def _cut(cluster: Cluster, node: int, out: bool, into: bool, clients: bool = False) -> None:
+    for other in [*_others(node), *([CLIENTS] if clients else [])]:
+        if out:
+            cluster.network.cut(node, other)
+        if into:
+            cluster.network.cut(other, node)
+
+
+def _mend(cluster: Cluster, node: int) -> None:
+    for other in [CLIENTS, *_others(node)]:
+        cluster.network.mend(node, other)
+        cluster.network.mend(other, node)
+
+
+def _make_room(cluster: Cluster, node: int) -> None:
+    cluster.disks[node].empty()
+    cluster.restart(node)  # a full disk may end a broker
+
+
+Deed = Callable[[Cluster, int], None]
+# In this order, consecutive seeds begin with different faults.
+FAULTS: dict[str, tuple[Deed, Deed]] = {
+    "kill": (lambda cluster, node: cluster.nodes[node].kill(), lambda cluster, node: cluster.restart(node)),
+    "cut from brokers": (lambda cluster, node: _cut(cluster, node, True, True), _mend),
+    "pause": (
+        lambda cluster, node: cluster.nodes[node].signal(signal.SIGSTOP),
+        lambda cluster, node: cluster.nodes[node].signal(signal.SIGCONT),
+    ),
+    "full disk": (lambda cluster, node: cluster.disks[node].fill(), _make_room),
+    "cut outgoing": (lambda cluster, node: _cut(cluster, node, True, False), _mend),
+    "cut incoming": (lambda cluster, node: _cut(cluster, node, False, True), _mend),
+    "cut from all": (lambda cluster, node: _cut(cluster, node, True, True, clients=True), _mend),
+    "shutdown": (lambda cluster, node: cluster.nodes[node].shut_down(), lambda cluster, node: cluster.restart(node)),
+}
+ENDING = ("kill", "full disk", "shutdown")  # may end the process
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A fault of the node that has this role when it begins."""
+
+    at_s: float
+    kind: str
+    role: str
+    lasts_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.lasts_s
+
+
+def plan(seed: int, seconds: float) -> list[Planned]:
+    """Faults that end before `seconds`, at most two at once. The first is that of the seed, on a leader, alone."""
+    chance = random.Random(seed)
+    kinds = list(FAULTS)
+    made = [Planned(FIRST_S, kinds[seed % len(kinds)], "leader", FIRST_LASTS_S)]
+    while True:
+        at_s = max(each.end_s for each in made) + chance.uniform(*QUIET_S)
+        one = Planned(at_s, chance.choice(kinds), chance.choice(ROLES), chance.uniform(*LASTS_S))
+        more = [one]
+        if chance.random() < PAIRS:
+            at_s += chance.uniform(0, one.lasts_s)
+            more.append(Planned(at_s, chance.choice(kinds), chance.choice(ROLES), chance.uniform(*LASTS_S)))
+        if max(each.end_s for each in more) > seconds:
+            return made
+        made += more
+
+
+class Nemesis:
+    """Does the steps of a plan to a cluster."""
+
+    def __init__(self, cluster: Cluster, topic: str, seed: int, history: History, now_s: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._chance = random.Random(f"nodes {seed}")
+        self._history = history
+        self._now_s = now_s
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 1500, "log_level": 0})
+        self._leaders: dict[int, int] = {}
+
+    async def run(self, planned: list[Planned]) -> None:
+        await asyncio.gather(*map(self._do, planned))
+
+    async def _do(self, planned: Planned) -> None:
+        await asyncio.sleep(planned.at_s - self._now_s())
+        await asyncio.to_thread(self._look)
+        node = await asyncio.to_thread(self._node, planned.role)
+        led = [partition for partition, leader in self._leaders.items() if leader == node]
+        fault = Fault(planned.kind, node, led, self._now_s())
+        self._history.faults.append(fault)
+        begin, end = FAULTS[planned.kind]
+        await asyncio.to_thread(begin, self._cluster, node)
+        await asyncio.sleep(planned.end_s - self._now_s())
+        self._note_dead()
+        fault.ended_s = self._now_s()
+        end(self._cluster, node)  # in this thread, with which a started node would end
+
+    def _note_dead(self) -> None:
+        """Nodes that have ended without a fault that ends them."""
+        expected = [each.node for each in self._history.faults if each.kind in ENDING and each.ended_s == math.inf]
+        for node in NODES:
+            if node not in expected and not self._cluster.nodes[node].alive():
+                self._history.unfinished.append(f"node {node} had ended of itself at {self._now_s():.1f} s")
+                self._cluster.restart(node)
+
+    def _look(self) -> None:
+        """Who leads now; what was known before, if nobody tells."""
+        try:
+            told = self._admin.list_topics(self._topic, timeout=ASK_S).topics[self._topic]
+        except KafkaException:
+            return
+        self._leaders = {each.id: each.leader for each in told.partitions.values()}
+
+    def _node(self, role: str) -> int:
+        node = -1
+        if role == "leader" and self._leaders:
+            node = self._leaders[self._chance.choice(sorted(self._leaders))]
+        elif role == "controller":
+            node = self._cluster.controller()
+        return node if node in NODES else self._chance.choice(NODES)

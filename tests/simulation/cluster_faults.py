@@ -1,0 +1,276 @@
+"""What happens to a cluster: crashes, cuts, disks, clocks, and what administrators do, one after the other.
+
+A run draws which kinds of events it has. What may lose data does so only where the rest of the cluster has all of it:
+a power cut under `durability=page_cache`, and a disk that is replaced, come while everything is in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import alter_partition_reassignments as moves
+from isthmus.protocol.messages import elect_leaders, remove_raft_voter, unregister_broker
+from isthmus.protocol.primitives import uuid_to_str
+
+from .brokers import Cluster
+from .network import Link
+
+ALWAYS = ("kill",)
+KINDS = (
+    "all", "clock", "cut", "drain", "elect", "full", "grow", "hang", "move", "one_way", "power", "reset", "roll",
+    "shortage", "slow_disk", "slow_network", "swap", "voter",
+)  # fmt: skip
+LONGEST_HANG_S = 15.0
+DRAIN_S = 20.0  # until a broker has no replica any more
+ROOM_BYTES = 3_000  # at most, on a disk that is filling up
+
+
+class Faults:
+    """topics: name to number of partitions, of those that may be moved. is_durable: nothing acknowledged is only in a
+    page cache."""
+
+    def __init__(self, cluster: Cluster, topics: dict[str, int], *, is_durable: bool) -> None:
+        self.cluster = cluster
+        self.sim = cluster.sim
+        self.chance = cluster.sim.random
+        self.topics = topics
+        self.is_durable = is_durable
+        kinds = self.chance.sample(KINDS, self.chance.randint(2, 7))
+        self.kinds = [*ALWAYS, *kinds, *kinds]
+        self._ends: list[Callable[[], None]] = []  # of what lasts
+
+    async def one(self) -> None:
+        """One event; after it, most of those that are down start again."""
+        kind = self.chance.choice(self.kinds)
+        self.sim.trace.add("event", kind)
+        self.sim.counters[f"event_{kind}"] += 1
+        await getattr(self, f"_{kind}")()
+        await asyncio.sleep(self.chance.uniform(0.0, 4.0))
+        for each in self.cluster.hosts:
+            if self.chance.random() < 0.7:
+                self.cluster.begin(each)
+
+    def end(self) -> None:
+        """All faults are over."""
+        self.sim.network.heal()
+        for end in self._ends:
+            end()
+        self._ends = []
+
+    def _lasts(self, seconds: float, end: Callable[[], None]) -> None:
+        self._ends.append(end)
+        self.sim.loop.call_later(seconds, end)
+
+    def _any(self) -> int:
+        """A broker; more often one that leads something, or the quorum."""
+        leaders = [number for number, _, _, held in self.cluster.partitions() if held.leads]
+        return self.chance.choice(leaders if leaders and self.chance.random() < 0.5 else list(self.cluster.hosts))
+
+    def _may_lose(self) -> bool:
+        """Whether one broker may lose what is only in its page cache, or its disk."""
+        return not self.cluster.dead and self.cluster.are_in_sync()
+
+    # --- Crashes ------------------------------------------------------------------------------------------------------
+
+    async def _kill(self) -> None:
+        self.cluster.kill(self._any(), power=False)
+
+    async def _power(self) -> None:
+        loses = self.is_durable or self._may_lose()
+        self.cluster.kill(self._any(), power=loses)
+        if loses and self.chance.random() < 0.3:  # the others have all, but nobody may lead before one of them is back
+            for each in self.cluster.hosts:
+                self.cluster.kill(each, power=False)
+
+    async def _all(self) -> None:
+        for each in self.cluster.hosts:
+            self.cluster.kill(each, power=self.is_durable and self.chance.random() < 0.7)
+
+    async def _hang(self) -> None:
+        self.cluster.hosts[self._any()].machine.hang(self.chance.choice((0.5, 3.0, LONGEST_HANG_S)))
+
+    async def _roll(self) -> None:
+        """Restart one after the other, in order."""
+        for number in list(self.cluster.hosts):
+            if self.cluster.serves(number):
+                await self.cluster.stop(number)
+                self.cluster.begin(number)
+                with_patience = self.sim.until(lambda each=number: self.cluster.serves(each), "it serves", 30.0)
+                try:
+                    await with_patience
+                except AssertionError:  # another fault lasts
+                    return
+        self.sim.counters["rolled"] += 1
+
+    # --- The network --------------------------------------------------------------------------------------------------
+
+    async def _cut(self, both_ways: bool = True) -> None:
+        hosts = self.cluster.hosts
+        apart = [self._any()]
+        if len(hosts) > 3 and self.chance.random() < 0.5:
+            apart = self.chance.sample(list(hosts), 2)
+        one = [hosts[each].name for each in apart]
+        others = [host.name for each, host in hosts.items() if each not in apart]
+        self.sim.network.partition(one, others, both_ways=both_ways)
+        await asyncio.sleep(self.chance.uniform(0.5, 15.0))
+        self.sim.network.heal()
+
+    async def _one_way(self) -> None:
+        await self._cut(both_ways=False)
+
+    async def _reset(self) -> None:
+        self.sim.network.cut()
+
+    async def _slow_network(self) -> None:
+        """Messages from and to one broker are late."""
+        name = self.cluster.hosts[self._any()].name
+        worst_s = self.chance.choice((0.05, 0.3, 1.5))
+        slow, usual = (0.0002, worst_s), Link().latency_s
+        links = [link for pair, link in self.sim.network.links.items() if name in pair]
+
+        def set_latency(latency_s: tuple[float, float]) -> None:
+            for link in links:
+                link.latency_s = latency_s
+
+        set_latency(slow)
+        self._lasts(self.chance.uniform(2.0, 20.0), lambda: set_latency(usual))
+
+    # --- Disks and clocks ---------------------------------------------------------------------------------------------
+
+    async def _slow_disk(self) -> None:
+        disk = self.cluster.hosts[self._any()].machine.disk
+        disk.slowness = self.chance.choice((20.0, 200.0, 1000.0))
+        self._lasts(self.chance.uniform(2.0, 20.0), lambda: setattr(disk, "slowness", 1.0))
+
+    async def _full(self) -> None:
+        disk = self.cluster.hosts[self._any()].machine.disk
+        capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes + self.chance.randint(0, ROOM_BYTES)
+        self._lasts(
+            self.chance.uniform(0.5, 15.0),
+            lambda: setattr(disk, "capacity_bytes", max(disk.capacity_bytes, capacity_bytes)),
+        )
+
+    async def _clock(self) -> None:
+        by_ms = self.chance.choice((50, 5_000, 3_600_000, 100_000_000))
+        self.cluster.hosts[self._any()].machine.jump(self.chance.choice((-1, 1)) * by_ms)
+
+    async def _swap(self) -> None:
+        """A broker comes back with an empty disk."""
+        number = self._any()
+        is_voter = number in self.cluster.first_voters
+        if is_voter and (not self.cluster.is_dynamic or not self._are_voters_whole()):
+            return  # it would have forgotten its votes
+        if not self._may_lose():
+            return
+        self.cluster.kill(number, power=True)
+        self.cluster.hosts[number].machine.disk.replace()
+        await asyncio.sleep(self.chance.uniform(0.0, 8.0))
+        self.cluster.begin(number)
+
+    def _are_voters_whole(self) -> bool:
+        """Whether all the first voters are voters, with the disks that they have now."""
+        keys = {key.id: uuid_to_str(key.directory_id) for key in self.cluster.voters()}
+        directories = {}
+        for number in self.cluster.first_voters:
+            broker = self.cluster.hosts[number].broker
+            directories[number] = None if broker is None or broker._logs is None else broker._logs.directory_id
+        return keys == directories
+
+    # --- What administrators do ---------------------------------------------------------------------------------------
+
+    async def _elect(self) -> None:
+        rows = [elect_leaders.TopicPartitions(topic=name, partitions=list(range(n))) for name, n in self.topics.items()]
+        await self.cluster.ask(elect_leaders.API, elect_leaders.Request(topic_partitions=rows, timeout_ms=3000))
+
+    async def _move(self) -> None:
+        """Move some partitions to other brokers, or take that back."""
+        for _ in range(self.chance.randint(1, 3)):
+            name = self.chance.choice(list(self.topics))
+            index = self.chance.randrange(self.topics[name])
+            replicas = self.chance.sample(list(self.cluster.hosts), 3)
+            await self._reassign(name, index, None if self.chance.random() < 0.15 else replicas)
+            await asyncio.sleep(self.chance.uniform(0.0, 1.0))
+
+    async def _reassign(self, name: str, index: int, replicas: list[int] | None) -> int:
+        row = moves.ReassignablePartition(partition_index=index, replicas=replicas)
+        topic = moves.ReassignableTopic(name=name, partitions=[row])
+        answer = await self.cluster.ask(moves.API, moves.Request(topics=[topic], timeout_ms=3000))
+        if answer is None or answer.error_code:
+            return ErrorCode.REQUEST_TIMED_OUT if answer is None else int(answer.error_code)
+        code = int(answer.responses[0].partitions[0].error_code)
+        self.sim.counters["moves"] += not code
+        return code
+
+    async def _grow(self) -> None:
+        """One broker more, which is given replicas."""
+        number = max(self.cluster.hosts) + 1
+        if number > 9:
+            return
+        self.cluster.add(number)
+        self.cluster.begin(number)
+        await asyncio.sleep(self.chance.uniform(0.5, 3.0))
+        await self._move()
+
+    async def _drain(self) -> None:
+        """A broker that is no voter gives its replicas away and leaves, or comes back with its disk or an empty one."""
+        free = [each for each in self.cluster.hosts if each not in self.cluster.first_voters]
+        if not free or len(self.cluster.hosts) <= 3:
+            return
+        number = self.chance.choice(free)
+        left = [each for each in self.cluster.hosts if each != number]
+        until_s = self.sim.loop.time() + DRAIN_S
+        while self.sim.loop.time() < until_s:
+            has = self._replicas_of(number)
+            if not has:
+                break
+            for name, index, replicas, is_moving in has:
+                others = [each for each in left if each not in replicas]
+                if not is_moving and others:
+                    staying = [each for each in replicas if each != number]
+                    await self._reassign(name, index, [*staying, self.chance.choice(others)][:3])
+            await asyncio.sleep(0.5)
+        else:
+            return
+        if self.cluster.serves(number):
+            await self.cluster.stop(number)
+        self.cluster.kill(number, power=False)
+        answer = await self.cluster.ask(unregister_broker.API, unregister_broker.Request(broker_id=number))
+        if answer is not None and not answer.error_code:
+            self.sim.counters["unregistered"] += 1
+        if self.chance.random() < 0.4:
+            await self.cluster.retire(number)
+        elif self.chance.random() < 0.5:
+            self.cluster.hosts[number].machine.disk.replace()
+        else:
+            self.sim.counters["came_back_with_its_disk"] += 1
+
+    def _replicas_of(self, number: int) -> list[tuple[str, int, list[int], bool]]:
+        """(topic, index, replicas, is moving) of what a broker has, by any other's metadata; or may have, if nobody can
+        tell."""
+        found: list[tuple[str, int, list[int], bool]] = []
+        for name, count in self.topics.items():
+            for index in range(count):
+                views = [view for each in self.cluster.hosts if (view := self.cluster.view(each, name, index))]
+                newest = max(views, key=lambda view: view.partition_epoch, default=None)
+                if newest is None:
+                    found.append((name, index, [], True))
+                elif number in newest.replicas:
+                    found.append((name, index, list(newest.replicas), newest.is_moving))
+        return found
+
+    async def _voter(self) -> None:
+        """A voter is removed from the quorum; it asks to be one again by itself."""
+        voters = self.cluster.voters()
+        if not self.cluster.is_dynamic or len(voters) < 2:
+            return
+        key = self.chance.choice(voters)
+        request = remove_raft_voter.Request(voter_id=key.id, voter_directory_id=key.directory_id)
+        answer = await self.cluster.ask(remove_raft_voter.API, request)
+        self.sim.counters["voters_removed"] += answer is not None and not answer.error_code
+
+    async def _shortage(self) -> None:
+        """Two at once have little room left."""
+        await self._full()
+        await self._full()

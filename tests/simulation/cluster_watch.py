@@ -1,0 +1,125 @@
+"""What must hold of a cluster at any time, looked at again and again while it runs.
+
+It compares what brokers serve as committed with what was seen before: bytes are read from the simulated disks, offsets
+and epochs are the product's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from isthmus.core_broker.cluster.partition_image import PartitionImage
+
+from .brokers import Cluster
+from .history import Batch
+
+T = TypeVar("T")
+
+LOOK_S = 1.0  # between two looks
+
+
+class Watch:
+    """loose: topics of which an unclean election may lose what is committed. min_insync: min.insync.replicas of topics
+    of which no disk is lost before all replicas are in sync."""
+
+    def __init__(self, cluster: Cluster, loose: Sequence[str], min_insync: Mapping[str, int]) -> None:
+        self.cluster = cluster
+        self.ends: dict[tuple[str, int], int] = {}  # by partition: up to where it was seen committed
+        self._loose = loose
+        self._min_insync = min_insync
+        self._committed: dict[tuple[str, int], dict[int, bytes]] = {}  # by partition: last offset -> batch
+        self._seen: dict[tuple[int, str, int], tuple[Any, int]] = {}  # by replica: open log and high watermark
+        self._leaders: dict[tuple[bytes, int, int], int] = {}  # by topic id, partition and leader epoch
+        self._task = cluster.sim.loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            self.check()
+            await asyncio.sleep(LOOK_S)
+
+    async def unless_broken(self, work: Awaitable[T]) -> T:
+        """Wait for something, but no longer than until a look finds that something is wrong, which is raised."""
+        doing = asyncio.ensure_future(work)
+        await asyncio.wait([doing, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            doing.cancel()
+            self._task.result()
+        return doing.result()
+
+    def check(self) -> None:
+        """One leader an epoch; what is committed stays, is the same everywhere, and leaders and in-sync replicas have
+        it; no high watermark goes back."""
+        for number, topic, index, held in self.cluster.partitions():
+            if held.failure is not None or topic in self._loose:
+                continue
+            if held.leads:
+                leader = self._leaders.setdefault((held.topic_id, index, held.leader_epoch), number)
+                assert leader == number, (
+                    f"{topic}-{index} has two leaders in epoch {held.leader_epoch}: {leader} and {number}"
+                )
+            host = self.cluster.hosts[number]
+            mark = held.high_watermark
+            known = self._seen.get((number, topic, index))
+            if known is not None and known[0] is held.log:
+                assert mark >= known[1], (
+                    f"the high watermark of {topic}-{index} on broker {number} went back from {known[1]} to {mark}"
+                )
+                if mark == known[1]:
+                    continue
+            assert mark <= held.log.log_end_offset, (
+                f"the high watermark of {topic}-{index} on broker {number} is {mark}, its log ends at "
+                f"{held.log.log_end_offset}"
+            )
+            self._seen[number, topic, index] = held.log, mark
+            is_new = mark > self.ends.get((topic, index), 0)
+            self.ends[topic, index] = max(self.ends.get((topic, index), 0), mark)
+            for batch in host.partition(topic, index):
+                if batch.last_offset >= mark:
+                    break
+                self.committed(f"broker {number}", topic, index, batch)
+            if is_new and topic in self._min_insync:
+                self._check_copies(topic, index, mark)
+        self._check_ends()
+        self.cluster.sim.counters["looks"] += 1
+
+    def _check_copies(self, topic: str, index: int, mark: int) -> None:
+        """As many as min.insync.replicas asks for have what is committed, whether they run or not."""
+        holders = []
+        for number, host in self.cluster.hosts.items():
+            batches = host.partition(topic, index)
+            if batches and batches[-1].last_offset + 1 >= mark:
+                holders.append(number)
+        assert len(holders) >= self._min_insync[topic], (
+            f"{topic}-{index} is committed up to {mark}, which only {holders} have"
+        )
+
+    def _check_ends(self) -> None:
+        """Who leads and who is in sync, by the newest metadata that anybody has, has all that was ever committed."""
+        ends: dict[tuple[str, int], dict[int, int]] = {}
+        newest: dict[tuple[str, int], PartitionImage] = {}
+        for number, topic, index, held in self.cluster.partitions():
+            if topic in self._loose:
+                continue
+            view = self.cluster.view(number, topic, index)
+            known = newest.get((topic, index))
+            if view is not None and (known is None or view.partition_epoch > known.partition_epoch):
+                newest[topic, index] = view
+            if held.failure is None:
+                ends.setdefault((topic, index), {})[number] = held.log.log_end_offset
+        for key, view in newest.items():
+            committed = self.ends.get(key, 0)
+            for number in view.isr:
+                end = ends.get(key, {}).get(number, committed)
+                assert end >= committed, (
+                    f"{key[0]}-{key[1]}: broker {number} is in sync in {view}, ends at {end}, committed is {committed}"
+                )
+
+    def committed(self, who: str, topic: str, index: int, batch: Batch) -> None:
+        """Somebody has seen a batch as committed."""
+        known = self._committed.setdefault((topic, index), {})
+        value = known.setdefault(batch.last_offset, batch.data)
+        assert value == batch.data, (
+            f"{who} has committed another batch at offset {batch.last_offset} of {topic}-{index} than was seen before"
+        )
