@@ -142,7 +142,7 @@ class Faults:
 
     async def _slow_disk(self) -> None:
         disk = self.cluster.hosts[self._any()].machine.disk
-        disk.slowness = self.chance.choice((20.0, 200.0, 1000.0))
+        disk.slowness = self.chance.choice((10.0, 60.0))  # a sync that stalls takes 24 s at most
         self._lasts(self.chance.uniform(2.0, 20.0), lambda: setattr(disk, "slowness", 1.0))
 
     async def _full(self) -> None:

@@ -83,8 +83,8 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
     chance = sim.random
     size = chance.choice((3, 3, 3, 4, 5, 5, 6, 7))
     voters = 3 if size < 5 else chance.choice((3, 5))
-    # With 1, as in Kafka, the last in-sync replica may be the one that has lost its disk when all start again: those that
-    # are back before it have left, and are not eligible.
+    # With 1, as in Kafka, the last in-sync replica may be the one that has lost its disk when all start again: those
+    # that are back before it have left, and are not eligible.
     options = {
         "durability": "fsync" if is_durable else "page_cache",
         "min.insync.replicas": str(MIN_INSYNC),
