@@ -25,10 +25,15 @@ from ..protocol.messages import (
     list_groups,
     list_partition_reassignments,
     metadata,
+    remove_raft_voter,
+    unregister_broker,
+    unregister_controller,
+    update_features,
 )
 from .cluster import NAMES_SHOWN, Client
 from .committed import fetch_committed
-from .errors import ClientError, no_topic
+from .connection import introduction
+from .errors import ClientError, UnsupportedVersion, no_topic
 from .membership import Membership
 from .offsets import fetch_offsets, fetch_own_ends
 from .operation import API_TIMEOUT_MS
@@ -40,6 +45,7 @@ OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
 PREFERRED, UNCLEAN = 0, 1  # kinds of election
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # kinds of a change of a feature's level
 METADATA_TOPIC = "__cluster_metadata"
 FENCED_SINCE = 2  # version of DescribeCluster
 
@@ -52,6 +58,15 @@ class NewTopic:
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FeatureLevels:
+    """Of a feature: the cluster's finalized level, and the lowest and the highest that the broker asked works at."""
+
+    finalized: int
+    lowest: int = 0
+    highest: int = 0
 
 
 @dataclass(frozen=True)
@@ -360,6 +375,64 @@ class Admin:
         [found] = [each for topic in answer.topics for each in topic.partitions]
         _raise_first([("metadata quorum", found.error_code, found.error_message)])
         return found, list(answer.nodes)
+
+    async def remove_voter(self, node_id: int) -> None:
+        """Take a controller out of the metadata quorum (KIP-853). Raises KafkaError: VOTER_NOT_FOUND,
+        UNSUPPORTED_VERSION where the voters are configured (kraft.version 0)."""
+        said, _ = await self.describe_quorum()
+        voters = {each.replica_id: each for each in said.current_voters}
+        if node_id not in voters:
+            ids = ", ".join(map(str, sorted(voters)))
+            raise KafkaError(
+                ErrorCode.VOTER_NOT_FOUND, f"node {node_id} is no voter of the quorum: the voters are {ids}"
+            )
+        request = remove_raft_voter.Request(
+            cluster_id=None, voter_id=node_id, voter_directory_id=voters[node_id].replica_directory_id
+        )
+        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        _raise_first([(f"voter {node_id}", answer.error_code, answer.error_message)])
+
+    async def unregister_controller(self, node_id: int) -> bool:
+        """Remove the registration of a controller that will not come back; whether the cluster can (Kafka from 4.4 on),
+        and there was one."""
+        request = unregister_controller.Request(controller_id=node_id)
+        try:
+            answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        except UnsupportedVersion:
+            return False
+        if answer.error_code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CONTROLLER_ID_NOT_REGISTERED):
+            return False
+        _raise_first([(f"controller {node_id}", answer.error_code, answer.error_message)])
+        return True
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Remove a broker that will not come back from the cluster. Raises KafkaError: BROKER_ID_NOT_REGISTERED."""
+        request = unregister_broker.Request(broker_id=broker_id)
+        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        _raise_first([(f"broker {broker_id}", answer.error_code, answer.error_message)])
+
+    async def features(self) -> dict[str, FeatureLevels]:
+        """The features of the cluster, by name (KIP-584): those finalized, and those that a broker supports."""
+        answer = await self._ask(introduction())
+        finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+        supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+        return {
+            name: FeatureLevels(finalized.get(name, 0), *supported.get(name, (0, 0)))
+            for name in sorted({**finalized, **supported})
+        }
+
+    async def update_features(
+        self, levels: Mapping[str, int], kind: int = UPGRADE, validate_only: bool = False
+    ) -> None:
+        """Finalize other levels, all or none. Raises KafkaError: INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED."""
+        updates = [
+            update_features.FeatureUpdate(feature=name, max_version_level=level, upgrade_type=kind)
+            for name, level in levels.items()
+        ]
+        request = update_features.Request(feature_updates=updates, validate_only=validate_only)
+        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        _raise_first([("features", answer.error_code, answer.error_message)])
+        _raise_first((each.feature, each.error_code, each.error_message) for each in answer.results)
 
     async def all_topics(self) -> list[Any]:
         """`metadata.MetadataResponseTopic` of every topic, internal ones too, by name."""

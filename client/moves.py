@@ -28,6 +28,10 @@ class Broker:
     is_alive: bool = True
     is_cordoned: bool = False
 
+    @property
+    def is_open(self) -> bool:
+        return self.is_alive and not self.is_cordoned
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -66,27 +70,29 @@ class Load:
         return self.bytes_of.get(node, 0), self.replicas_of.get(node, 0), node
 
 
-def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker], leaving: int) -> Plan:
-    """Moves every replica off a node, each to its place in the order of the partition's replicas."""
+def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker], leaving: Sequence[int]) -> Plan:
+    """Moves every replica off these nodes, each to its place in the order of the partition's replicas."""
     nodes = {each.id: each for each in brokers}
     load = Load.of(partitions.values())
     plan: Plan = {}
     for tp, placed in sorted(partitions.items(), key=lambda pair: (-pair[1].size_bytes, pair[0])):
-        if leaving not in placed.replicas:
-            continue
-        rest = [each for each in placed.replicas if each != leaving]
-        node = _best(nodes, rest, load, leaving)
-        if node is None:
-            others = len(
-                [each for each in nodes.values() if each.is_alive and not each.is_cordoned and each.id != leaving]
-            )
-            raise PlanError(
-                f"{tp.topic}-{tp.partition} has {len(placed.replicas)} replicas, and {others} brokers live beside "
-                f"broker {leaving}: add one, or give it fewer by `isthmus topic replicas {tp.topic} --factor {others}`"
-            )
-        plan[tp] = [node if each == leaving else each for each in placed.replicas]
-        load.change(leaving, placed, -1)
-        load.change(node, placed, 1)
+        replicas = list(placed.replicas)
+        for index, gone in enumerate(replicas):
+            if gone not in leaving:
+                continue
+            node = _best(nodes, [each for each in replicas if each != gone], load, leaving)
+            if node is None:
+                others = len([each for each in nodes.values() if each.is_open and each.id not in leaving])
+                away = f"broker{'s' * (len(leaving) > 1)} {', '.join(map(str, leaving))}"
+                raise PlanError(
+                    f"{tp.topic}-{tp.partition} has {len(replicas)} replicas, and {others} brokers live beside "
+                    f"{away}: add one, or give it fewer by `isthmus topic replicas {tp.topic} --factor {others}`"
+                )
+            replicas[index] = node
+            load.change(gone, placed, -1)
+            load.change(node, placed, 1)
+        if replicas != list(placed.replicas):
+            plan[tp] = replicas
     return plan
 
 
@@ -108,7 +114,7 @@ def with_factors(
         while len(replicas) < factor:
             node = _best(nodes, replicas, load)
             if node is None:
-                alive = len([each for each in nodes.values() if each.is_alive and not each.is_cordoned])
+                alive = len([each for each in nodes.values() if each.is_open])
                 raise PlanError(
                     f"{tp.topic}-{tp.partition} cannot have {factor} replicas: {alive} brokers live; choose --factor "
                     f"{alive} or less, or add a broker"
@@ -144,11 +150,10 @@ def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[in
     return node not in placed.isr, 0 if rack is None else sum(_rack(nodes, each) == rack for each in replicas)
 
 
-def _best(nodes: Mapping[int, Broker], replicas: Sequence[int], load: Load, leaving: int | None = None) -> int | None:
-    """The node for one more replica; None: there is none."""
-    racks = [_rack(nodes, each) for each in replicas]
-    open_ones = [each for each in nodes.values() if each.is_alive and not each.is_cordoned]
-    found = [each for each in open_ones if each.id not in replicas and each.id != leaving]
+def _best(nodes: Mapping[int, Broker], replicas: Sequence[int], load: Load, leaving: Sequence[int] = ()) -> int | None:
+    """The node for one more replica; None: there is none. leaving: get none, and their racks do not count."""
+    racks = [_rack(nodes, each) for each in replicas if each not in leaving]
+    found = [each for each in nodes.values() if each.is_open and each.id not in (*replicas, *leaving)]
     found.sort(key=lambda each: (0 if each.rack is None else racks.count(each.rack), load(each.id)))
     return found[0].id if found else None
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import clusters, compose, groups, images, mirrors, output, partitions, processes, records, topics
+from . import clusters, compose, groups, images, members, mirrors, output, partitions, processes, records, topics
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,8 +21,10 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topic", help="List, create, describe and delete topics.")
 app.add_typer(partitions.app, name="partition", help="Move partitions to other brokers.")
 app.add_typer(clusters.cluster, name="cluster", help="See brokers, leaders and what is not in sync.")
-app.add_typer(clusters.quorum, name="quorum", help="See the metadata quorum.")
+app.add_typer(clusters.quorum, name="quorum", help="See the metadata quorum, and who votes.")
 topics.app.command("replicas")(partitions.replicas)
+clusters.quorum.command()(members.remove)
+clusters.cluster.add_typer(members.features, name="features", help="See and finalize the levels of features.")
 clusters.cluster.command("balance")(partitions.balance)
 app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
 app.add_typer(mirrors.app, name="mirror", help="Run mirrors, and see what they do.")

@@ -30,6 +30,7 @@ drain_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 POLL_S = 0.3
 AT_ONCE = 50  # partitions of a drain or of a new factor that are copied at a time
 CORDONED = "cordoned.log.dirs"
+METADATA_VERSION, CORDONED_SINCE = "metadata.version", 30  # 4.3-IV0: before, Kafka refuses the option
 COLUMNS = ("topic", "partition", "replicas", "adding", "removing", "throttle")
 
 Partition = Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="Such as orders-3.")]
@@ -142,7 +143,7 @@ def unthrottle(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = Fal
 
 @drain_app.command()
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker.")],
+    brokers: Annotated[list[int], typer.Argument(metavar="ID...", help="Ids of the brokers.")],
     at_once: AtOnce = AT_ONCE,
     throttle: Throttle = 0,
     dry_run: DryRun = False,
@@ -150,36 +151,44 @@ def drain(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move all replicas off a broker, spread by rack and load, and wait until they are gone.
+    """Move all replicas off one or more brokers, spread by rack and load, and wait until they are gone.
 
-    New partitions are not placed on it from then on, until --undo.
+    New partitions are not placed on them from then on, until --undo; in a cluster at a metadata.version older than that
+    of Kafka 4.3 they may be.
     """
 
-    async def run() -> moves.Plan:
+    async def run() -> tuple[moves.Plan, bool]:
         async with connected(bootstrap) as client:
             admin = Admin(client)
-            brokers = await _brokers(admin)
-            if broker not in {each.id for each in brokers}:
-                _check_alive([broker], brokers)
+            there = await _brokers(admin)
+            ids = {each.id for each in there}
+            _check_alive([each for each in brokers if each not in ids], there)  # one that is down may be drained
+            can_cordon = (await admin.features())[METADATA_VERSION].finalized >= CORDONED_SINCE
             if undo:
-                await admin.alter_broker_configs(broker, {CORDONED: None})
-                return {}
+                for broker in brokers if can_cordon else ():
+                    await admin.alter_broker_configs(broker, {CORDONED: None})
+                return {}, can_cordon
             placed = await _placed(client, admin)
-            plan = moves.drained(placed, brokers, broker)
+            plan = moves.drained(placed, there, brokers)
             if not dry_run:
-                if any(each.id == broker and each.is_alive for each in brokers):
-                    await admin.alter_broker_configs(broker, {CORDONED: "*"})
-                    placed = await _placed(client, admin)  # nothing comes from now on
-                    plan = moves.drained(placed, brokers, broker)
+                for each in there if can_cordon else ():
+                    if each.id in brokers and each.is_alive:
+                        await admin.alter_broker_configs(each.id, {CORDONED: "*"})
+                placed = await _placed(client, admin)  # nothing comes from now on
+                plan = moves.drained(placed, there, brokers)
                 await _carry_out(admin, plan, placed, at_once, throttle)
-            return plan
+            return plan, can_cordon
 
-    plan = asyncio.run(run())
+    plan, can_cordon = asyncio.run(run())
+    named = f"broker {brokers[0]}" if len(brokers) == 1 else f"brokers {', '.join(map(str, brokers))}"
     if undo:
-        output.done(f"broker {broker} is given new partitions again", {"undone": broker}, as_json)
+        output.done(f"{named}: given new partitions again", {"undone": brokers}, as_json)
         return
-    done = f"broker {broker} has no partitions and is given none (`isthmus broker drain {broker} --undo` ends that)"
-    _tell(plan, dry_run, done, {"drained": broker}, as_json)
+    undoing = f"isthmus broker drain {' '.join(map(str, brokers))} --undo"
+    done = f"{named}: no partitions, and given none (`{undoing}` ends that)"
+    if not can_cordon:
+        done = f"{named}: no partitions, but new ones may come: the cluster's metadata.version is older than Kafka 4.3"
+    _tell(plan, dry_run, done, {"drained": brokers}, as_json)
 
 
 def balance(

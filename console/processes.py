@@ -19,6 +19,7 @@ from ..deploy.launch import NOTE, last_words, python
 from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
+from .members import unregister_app
 from .output import JsonFlag
 from .partitions import drain_app
 
@@ -31,7 +32,7 @@ DEFAULT_FILE = Path("topology.yaml")
 COLUMNS = ("process", "state", ("node_id", "node"), "pid", "restarts", "address", "reason")  # a name says the kind
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
-BROKER_COMMANDS = ("check", "drain", "to-kafka")  # else it is one to run
+BROKER_COMMANDS = ("check", "drain", "to-kafka", "unregister")  # else it is one to run
 DOWN_TIMEOUT_S = 150.0  # brokers may take a minute to put on disk what is not, and what is before them some seconds
 
 
@@ -125,10 +126,13 @@ def broker(context: typer.Context) -> None:
     Or `isthmus broker check DIR [--repair] [--json]`: find, and mend, what is wrong with a stopped broker's data;
     `isthmus broker to-kafka DIR`: make it what Apache Kafka starts from.
 
-    Or `isthmus broker drain ID`: move all replicas off a broker of a running cluster."""
+    Or `isthmus broker drain ID...`: move all replicas off brokers of a running cluster; `isthmus broker unregister ID`:
+    remove one that has stopped from it."""
     first = context.args[0] if context.args else "-"
     if first == "drain":
         drain_app(context.args[1:], prog_name="isthmus broker drain")
+    if first == "unregister":
+        unregister_app(context.args[1:], prog_name="isthmus broker unregister")
     if first not in BROKER_COMMANDS:
         if not first.startswith("-"):
             raise DeployError(

@@ -21,7 +21,7 @@ from ..runtime import Runtime
 from .active_controller import ActiveController
 from .auto_creation import AutoCreation
 from .cluster.controller import Controller
-from .cluster.features import SUPPORTED
+from .cluster.features import REGISTERED
 from .cluster.image import Delta, Endpoint, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
@@ -168,8 +168,8 @@ class Broker:
         self._loading.start()
         if not alone:
             self.doing = "it waits until the controller lets it lead"
-            if self._assignments is not None:  # else the controller would take replicas on a new disk for lost
-                await _written(controller, self._assignments.told())
+            assert self._assignments is not None  # a controller that is not told takes replicas on a new disk for lost
+            await _written(controller, self._assignments.settled())
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
         self._state = State.RUNNING
@@ -225,7 +225,7 @@ class Broker:
             endpoints={
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
             },
-            features=SUPPORTED,
+            features=REGISTERED,
             previous_epoch=logs.last_process.broker_epoch,
             keep_epoch=logs.last_process.note,
         )
@@ -453,8 +453,11 @@ async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> N
 
 
 async def _caught_up(metadata: MetadataQuorum) -> None:
-    """Wait until this node knows what was committed when it first heard of a leader."""
+    """Wait until this node knows what was committed when it first heard of a leader. Raises StartError if it can be no
+    member."""
     while metadata.leader_id < 0 or metadata.high_watermark == 0 or metadata.applied_offset < metadata.high_watermark:
+        if metadata.misfit:
+            raise StartError(metadata.misfit)
         await metadata.changed()
 
 

@@ -136,10 +136,32 @@ class Lifecycle:
                     "controller.quorum.voters and cluster.id, or choose an empty log.dirs"
                 )
             case ErrorCode.UNSUPPORTED_VERSION:
-                return f"{said}the cluster's finalized features are at a level that this version does not know"
+                return said + self._why_unsupported()
+            case ErrorCode.INVALID_REGISTRATION:
+                for other in self._image.brokers.values():
+                    if other.id != node and self._directory_id in other.log_dirs:
+                        return (
+                            f"{said}its directory has the directory.id of broker {other.id}, of whose directory it is "
+                            "a copy: choose an empty log.dirs"
+                        )
             case ErrorCode.KAFKA_STORAGE_ERROR:
                 return f"{said}it cannot write its metadata log, see its own log: its disk may be full, or broken"
-        return f"{said}{ErrorCode(code).name}"
+        return f"{said}{ErrorCode(code).name}; the controller's log may say more"
+
+    def _why_unsupported(self) -> str:
+        """Names the features, and how to change them: this broker knows the cluster's metadata already."""
+        levels, wanted = [], []
+        for name, level in sorted(self._image.features.items()):
+            low, high = self._features.get(name, (0, 0))
+            if not low <= level <= high:
+                levels.append(f"{name} at {level}")
+                wanted.append(f"{name}={high}")
+        if not levels:
+            return "the cluster's finalized features are at a level that this version does not know"
+        return (
+            f"the cluster has finalized {', '.join(levels)}; this version supports {', '.join(wanted)} at most: lower "
+            f"them by `isthmus cluster features downgrade {' '.join(wanted)}`, or by kafka-features, and start again"
+        )
 
     def ready(self) -> None:
         """This broker serves, and knows the cluster's state: it may lead."""

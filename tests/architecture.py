@@ -86,7 +86,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": (f"{_BROKER}.cluster.raft", *_CLUSTER),
-    f"{_BROKER}.cluster.image": (*_IMAGE, "isthmus.protocol"),
+    f"{_BROKER}.cluster.image": (*_IMAGE, f"{_BROKER}.cluster.features", "isthmus.protocol"),
     f"{_BROKER}.cluster.raft": ("isthmus.protocol",),
     f"{_BROKER}.replication": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.coordinators": _COORDINATORS,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ...protocol.messages import metadata_records as r
 from .raft.voters import KRAFT_VERSIONS
 
 METADATA_VERSION = "metadata.version"
@@ -56,6 +58,32 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
     KRAFT_VERSION: KRAFT_VERSIONS,
     METADATA_VERSION: (OLDEST, LATEST),
 }
+
+# Only brokers of this software name it when they register. They find a new controller at once, and read our records.
+OUR_VERSION = "isthmus.version"
+REGISTERED: Mapping[str, tuple[int, int]] = {**SUPPORTED, OUR_VERSION: NONE}
+
+
+# By type of record: metadata.version from which on each version of it is written, as by MetadataVersion of Kafka 4.4.
+# What is not here has one version. Levels before 17 (3.7-IV2) count as that: no older software of Kafka can be a member
+# of one quorum with ours.
+CORDONED = 30  # from which on records have the directories that get no new partitions
+RECORD_VERSIONS: Mapping[type, tuple[tuple[int, int], ...]] = {
+    r.RegisterBrokerRecord: ((0, 3), (CORDONED, 4)),
+    r.BrokerRegistrationChangeRecord: ((0, 2), (CORDONED, 3)),
+    r.PartitionRecord: ((0, 1), (23, 2)),
+    r.PartitionChangeRecord: ((0, 1), (23, 2)),
+}
+
+
+def encoded_at(record: Any, metadata_version: int) -> bytes:
+    """The value of a metadata record in the version that members at a metadata.version read. Raises EncodeError if that
+    cannot hold what is in the record."""
+    version = None
+    for since, number in RECORD_VERSIONS.get(type(record), ()):
+        if since <= metadata_version:
+            version = number
+    return r.encode(record, version)
 
 
 def loses_records(now: int, wanted: int) -> bool:

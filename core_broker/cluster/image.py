@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...protocol.messages import metadata_records as r
+from .features import DIRECTORIES_SINCE, METADATA_VERSION
 from .partition_image import LOST, MIGRATING, UNASSIGNED, PartitionImage, known_directories
 from .partition_index import Key, PartitionIndex
 
@@ -163,6 +164,11 @@ class MetadataImage:
         """A partition that is in the index, and its topic."""
         topic = self.topics[self.names_by_id[key[0]]]
         return topic, topic.partitions[key[1]]
+
+    @property
+    def has_directories(self) -> bool:
+        """Whether the cluster's metadata names the directory of each replica (KIP-858)."""
+        return self.features.get(METADATA_VERSION, 0) >= DIRECTORIES_SINCE
 
     def broker_epoch(self, broker_id: int) -> int:
         """The epoch under which a broker is registered; NO_EPOCH if it is not."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...protocol import records as batches
 from ...protocol.errors import KafkaError
-from ...protocol.messages import control_records, metadata_records
+from ...protocol.messages import control_records
 from ...runtime import Runtime
 from ..storage.disk.errors import StorageError, fresh_copy
 from ..storage.disk.files import Files
@@ -24,6 +24,7 @@ from ..storage.log.log_config import LogConfig
 from ..storage.log.status import LogHooks, LogStatus
 from ..storage.log.syncing import write_note
 from ..storage.startup.opening import open_log
+from .features import LATEST, encoded_at
 from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
 from .metadata_snapshot import encoded, framed, offset_and_epoch, remove_older, snapshot_name, snapshots
@@ -139,10 +140,13 @@ class MetadataLog:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Any], epoch: int) -> AppendInfo:
-        """Write what a leader has decided, as one batch. Raises KafkaError; nothing was written then."""
+    def append(self, records: Sequence[Any], epoch: int, metadata_version: int = LATEST) -> AppendInfo:
+        """Write what a leader has decided, as one batch. metadata_version: what the members can read.
+
+        Raises KafkaError, EncodeError; nothing was written then.
+        """
         now = self.runtime.wall_ms()
-        rows = [(now, None, metadata_records.encode(record), ()) for record in records]
+        rows = [(now, None, encoded_at(record, metadata_version), ()) for record in records]
         return self.log.append(batches.build_batch(rows), Origin.COORDINATOR, epoch, now)
 
     def append_control(self, records: Sequence[Any], epoch: int) -> list[VoterChange]:

@@ -15,6 +15,7 @@ from ...protocol import records as batches
 from ...protocol.messages import control_records
 from ...protocol.messages import metadata_records as r
 from ..storage.disk.files import Files
+from .features import LATEST, METADATA_VERSION, encoded_at
 from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, endpoint_rows, feature_rows
 from .partition_image import MIGRATING, PartitionImage
 
@@ -129,4 +130,5 @@ def framed(values: Sequence[bytes], epoch: int, wall_ms: int, controls: Sequence
 
 def encoded(image: MetadataImage, wall_ms: int, controls: Sequence[Any] = ()) -> bytes:
     """The snapshot of an image, which must not change meanwhile."""
-    return framed([r.encode(record) for record in image_records(image)], image.epoch, wall_ms, controls)
+    level = image.features.get(METADATA_VERSION, LATEST)
+    return framed([encoded_at(record, level) for record in image_records(image)], image.epoch, wall_ms, controls)

@@ -1,6 +1,7 @@
 """Tells the controller where this broker's replicas are, where the metadata has it otherwise (KIP-858).
 
-There is one directory of logs, but a disk error takes its own partition offline and no other. So a partition whose log
+A broker that comes back with an empty disk has a directory of a new id, in which all its replicas are made again. There
+is one directory of logs, but a disk error takes its own partition offline and no other. So a partition whose log
 failed is told as one in a lost directory: the controller then has another replica lead it. One that is served again,
 or from a new disk, is told as one in this broker's directory, without which it could not lead. A partition that has no
 other replica stays with this broker: nobody could lead it meanwhile.
@@ -62,12 +63,12 @@ class Assignments:
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="directories of replicas")
 
-    async def told(self) -> None:
-        """Wait until the controller has what it was to be told until now.
+    async def settled(self) -> None:
+        """Wait until the controller knows all that was to be told by now.
 
         A broker does so before it is unfenced: then those partitions are given leaders that have none.
         """
-        if self._sender is not None:
+        while self._sender is not None:
             await asyncio.wait([self._sender])
 
     async def close(self) -> None:
@@ -80,7 +81,7 @@ class Assignments:
         """The directory that the controller is to know; None if it does."""
         topic, index = key
         partition = self._image.partition(topic, index)
-        if partition is None or self._node_id not in partition.replicas:
+        if partition is None or self._node_id not in partition.replicas or not self._image.has_directories:
             return None
         known = partition.directory_of(self._node_id)
         if self._is_offline(topic, index):
@@ -123,7 +124,7 @@ class Assignments:
             code = error.code
         if code:
             log.warning("the controller does not take where replicas are: %s", ErrorCode(code).name)
-            return False
+            return code == ErrorCode.UNSUPPORTED_VERSION  # it will never know of directories
         for (topic, index), directory in told.items():
             if directory == LOST:
                 log.warning("%s-%d: the controller was told that its log is offline here", topic, index)

@@ -6,6 +6,7 @@ a cluster that ours can join is formatted with them at 0, by `kafka-storage form
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +14,17 @@ from pathlib import Path
 from integration_tests.brokers import CLUSTER_ID, BrokerProcess
 from integration_tests.peers.peers import NODE_DEFAULTS, Node, free_ports, guarded, metadata
 from integration_tests.waiting import until
+from isthmus.protocol.primitives import uuid_to_str
 
 HEAP = "256m"
-OUR_LEVELS = ("group.version=0", "transaction.version=0", "share.version=0", "streams.version=0")
+JVM = ("-XX:TieredStopAtLevel=1",)  # a short life
+LOWERED = ("transaction.version", "group.version", "share.version", "streams.version")
+OUR_LEVELS = [part for name in LOWERED for part in ("--feature", f"{name}=0")]
+ROLES = {1: "controller", 2: "broker", 3: "broker"}
 START_S = 60.0
 QUICK = {  # a broker that dies is missed soon
     "broker.heartbeat.interval.ms": 300,
-    "broker.session.timeout.ms": 2000,
+    "broker.session.timeout.ms": 4000,
     "leader.imbalance.check.interval.seconds": 3600,
 }
 
@@ -54,7 +59,9 @@ def kafka_node(
     return Node(home)
 
 
-def joining(folder: Path, node_id: int, quorum: str, settings: Mapping[str, object] = {}) -> BrokerProcess:
+def joining(
+    folder: Path, node_id: int, quorum: str, settings: Mapping[str, object] = {}, listen: Sequence[str] = ()
+) -> BrokerProcess:
     """A broker of ours that is to join the cluster with controllers at these addresses."""
     own = {
         "node.id": node_id,
@@ -67,25 +74,33 @@ def joining(folder: Path, node_id: int, quorum: str, settings: Mapping[str, obje
         **QUICK,
         **settings,
     }
-    return BrokerProcess(folder / f"ours-{node_id}", own)
+    return BrokerProcess(folder / f"ours-{node_id}", own, listen=listen)
 
 
 class KafkaCluster:
-    """Controller 1 and brokers 2 and up, of stock Kafka; and brokers of ours that were made by `ours`."""
+    """Nodes of stock Kafka by id, and brokers of ours that were made by `ours`. roles: of each node.
 
-    def __init__(self, folder: Path, brokers: int, levels: Sequence[str], settings: Mapping[str, object]) -> None:
-        [port] = free_ports(1)
+    format: options of `kafka-storage format`.
+    """
+
+    def __init__(
+        self, folder: Path, roles: Mapping[int, str], format: Sequence[str], settings: Mapping[str, object] = {}
+    ) -> None:
+        ports = dict(zip(roles, free_ports(len(roles)), strict=True))
+        controllers = [each for each, role in roles.items() if "controller" in role]
         self.folder = folder
-        self.quorum = f"127.0.0.1:{port}"
-        roles = {1: "controller"} | dict.fromkeys(range(2, 2 + brokers), "broker")
-        self.nodes = {each: kafka_node(folder, each, role, self.quorum, port, settings) for each, role in roles.items()}
+        self.quorum = ",".join(f"127.0.0.1:{ports[each]}" for each in controllers)
+        self.nodes = {
+            each: kafka_node(folder, each, role, self.quorum, ports[each], settings) for each, role in roles.items()
+        }
         self.others: dict[int, BrokerProcess] = {}
-        options = [part for level in levels for part in ("--feature", level)]
-        format_all(self.nodes.values(), {1: ("--standalone",)}, options)
+        voters = [f"{each}@127.0.0.1:{ports[each]}:{uuid_to_str(uuid.uuid4().bytes)}" for each in controllers]
+        initial = ("--initial-controllers", ",".join(voters))
+        format_all(self.nodes.values(), dict.fromkeys(controllers, initial), format)
 
     @property
     def brokers(self) -> list[Node]:
-        return [node for node in self.nodes.values() if node.id != 1]
+        return [node for node in self.nodes.values() if "broker" in node.properties["process.roles"]]
 
     @property
     def bootstrap(self) -> str:
@@ -94,7 +109,7 @@ class KafkaCluster:
 
     def start(self) -> None:
         for node in self.nodes.values():
-            node.start(HEAP)
+            node.start(HEAP, JVM)
         for node in self.brokers:
             node.wait(len(self.brokers), START_S)
 
@@ -127,11 +142,14 @@ def format_all(nodes: Iterable[Node], own: Mapping[int, Sequence[str]], options:
 
 @contextmanager
 def kafka_nodes(
-    folder: Path, brokers: int = 2, levels: Sequence[str] = OUR_LEVELS, settings: Mapping[str, object] = {}
+    folder: Path,
+    roles: Mapping[int, str] = ROLES,
+    format: Sequence[str] = OUR_LEVELS,
+    settings: Mapping[str, object] = {},
 ) -> Iterator[KafkaCluster]:
     """A running cluster, gone at the end, and also when this process is killed."""
     with guarded(folder):
-        made = KafkaCluster(folder, brokers, levels, settings)
+        made = KafkaCluster(folder, roles, format, settings)
         try:
             made.start()
             yield made

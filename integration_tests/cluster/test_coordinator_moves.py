@@ -134,21 +134,23 @@ def consumer(bootstrap: str) -> Consumer:
     )
 
 
-def described(admin: AdminClient) -> Any:
-    """The group as its coordinator describes it; None while none is known."""
+def described(bootstrap: str) -> Any:
+    """The group as its coordinator describes it; None while none is known. A client that has asked before would go on
+    asking the coordinator that it knew."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     with contextlib.suppress(KafkaException, TimeoutError):
         return admin.describe_consumer_groups([GROUP], request_timeout=CALL_S)[GROUP].result(2 * CALL_S)
     return None
 
 
-def coordinator(admin: AdminClient) -> int:
+def coordinator(bootstrap: str) -> int:
     """Node id; -1 while none is known."""
-    found = described(admin)
+    found = described(bootstrap)
     return -1 if found is None or found.coordinator is None else found.coordinator.id
 
 
-def another_coordinator(admin: AdminClient, was: int) -> None:
-    until(lambda: coordinator(admin) not in (-1, was), "another broker coordinates", SETTLE_S)
+def another_coordinator(bootstrap: str, was: int) -> None:
+    until(lambda: coordinator(bootstrap) not in (-1, was), "another broker coordinates", SETTLE_S)
 
 
 def in_sync(admin: AdminClient, topic: str) -> int:
@@ -174,7 +176,7 @@ def test_a_group_goes_on_while_its_coordinator_is_killed_and_comes_back(tmp_path
             until(lambda: log.committed.total() >= wanted, lambda: f"{what}: {log.committed}", SETTLE_S)
 
         def all_work() -> bool:
-            found = getattr(described(admin), "members", ())
+            found = getattr(described(cluster.bootstrap), "members", ())
             return len(found) == MEMBERS and all(each.assignment.topic_partitions for each in found)
 
         until(lambda: in_sync(admin, OFFSETS) == 3, "groups have a topic", SETTLE_S)
@@ -182,9 +184,9 @@ def test_a_group_goes_on_while_its_coordinator_is_killed_and_comes_back(tmp_path
         goes_on("before")
         assignments = log.assignments
         for turn in range(KILLS):
-            was = until(lambda: max(coordinator(admin), 0), "a coordinator is known", SETTLE_S)
+            was = until(lambda: max(coordinator(cluster.bootstrap), 0), "a coordinator is known", SETTLE_S)
             cluster.brokers[was].kill()
-            another_coordinator(admin, was)
+            another_coordinator(cluster.bootstrap, was)
             goes_on(f"after kill {turn}")
             cluster.start()
             until(lambda: in_sync(admin, TOPIC) == 3, "records are in sync", SETTLE_S)

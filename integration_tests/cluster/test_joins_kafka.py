@@ -14,7 +14,7 @@ from integration_tests.console.commands import isthmus, said
 from integration_tests.tools.tools import running_tools
 from integration_tests.waiting import until
 
-from .kafka_nodes import has_brokers, kafka_nodes
+from .kafka_nodes import HEAP, JVM, has_brokers, kafka_nodes
 from .placing import Placing
 from .sending import TOPIC, Sending
 
@@ -54,7 +54,7 @@ def test_a_member_from_its_coming_to_its_going(tmp_path: Path) -> None:
         first.kill()  # a follower of ours
         sending.goes_on()
         place.in_sync(3, OURS)
-        first.start("256m")
+        first.start(HEAP, JVM)
         place.in_sync(2, 3, OURS)
 
         place.move({f"{TOPIC}-0": [2, 3, OURS]})
@@ -64,7 +64,7 @@ def test_a_member_from_its_coming_to_its_going(tmp_path: Path) -> None:
         first.kill()  # the leader of ours
         until(lambda: place.is_now()[0] in (3, OURS), "another one leads", SETTLE_S)
         sending.goes_on()
-        first.start("256m")
+        first.start(HEAP, JVM)
         place.in_sync(2, 3, OURS)
 
         sending.end()

@@ -19,7 +19,7 @@ from integration_tests.peers.peers import Node, asked, guarded
 from integration_tests.tools.tools import Tools, running_tools
 from integration_tests.waiting import until
 
-from .kafka_nodes import HEAP, QUICK, START_S, format_all, has_brokers, kafka_node, log_in
+from .kafka_nodes import HEAP, JVM, QUICK, START_S, format_all, has_brokers, kafka_node, log_in
 from .placing import SETTLE_S, Placing, ran
 from .sending import TOPIC, Sending
 
@@ -35,7 +35,7 @@ def joined(folder: Path, ours: BrokerCluster) -> Node:
     dirs = {"log.dirs": f"{home}/data-a,{home}/data-b", "controller.quorum.voters": voters}
     node = kafka_node(folder, KAFKAS, "broker", "", 0, dirs)
     format_all([node], {}, [])
-    node.start(HEAP)
+    node.start(HEAP, JVM)
     node.wait(len(ours.brokers) + 1, START_S)
     return node
 
@@ -118,7 +118,7 @@ def test_a_member_from_its_coming_to_its_going(tmp_path: Path) -> None:
         kafkas.kill()
         until(lambda: place.is_now()[0] in (1, 2), "one of ours leads", SETTLE_S)
         sending.goes_on()
-        kafkas.start(HEAP)
+        kafkas.start(HEAP, JVM)
         place.in_sync(1, 2, KAFKAS)
 
         sending.end()

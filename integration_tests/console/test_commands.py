@@ -173,7 +173,7 @@ def test_a_broker_is_told_where_its_data_goes(tmp_path: Path):
     assert "--set" in said(isthmus("broker", "--help", folder=tmp_path))
     for word in ("server.properties", "chekc"):
         text = error(isthmus("broker", word, folder=tmp_path))
-        assert f"'{word}'" in text and "check, drain, to-kafka" in text
+        assert f"'{word}'" in text and "check, drain, to-kafka, unregister" in text
     done = isthmus("broker", "--data", "d", "--set", "nope", folder=tmp_path)
     assert done.returncode == 2 and "NAME=VALUE" in done.stderr
 

@@ -1,4 +1,4 @@
-"""The error codes that stock Kafka does not give on one node, and why.
+"""The error codes that stock Kafka does not give on one node, and why; THREE_NODES has those that three nodes give.
 
 ABSENT lists what the handlers of its APIs can answer besides what `error_codes.py` has; NOWHERE, the codes of all APIs
 that are not served.
@@ -150,7 +150,7 @@ ABSENT: dict[int, dict[E, str]] = {
     37: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.NOT_CONTROLLER: CONTROLS,
-        E.REASSIGNMENT_IN_PROGRESS: NO_REPLICAS,
+        E.REASSIGNMENT_IN_PROGRESS: "a KRaft controller enlarges topics that are on their way, too",
         E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
     },
     42: {
@@ -176,7 +176,7 @@ ABSENT: dict[int, dict[E, str]] = {
     },
     46: {
         E.REQUEST_TIMED_OUT: TIMES_OUT,
-        E.NOT_CONTROLLER: CONTROLS,
+        E.NOT_CONTROLLER: "a controller that follows tells what it knows",
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
     },
     47: {
@@ -272,3 +272,20 @@ NOWHERE: dict[str, tuple[E, ...]] = {
         E.RESOURCE_NOT_FOUND, E.DUPLICATE_RESOURCE, E.FEATURE_UPDATE_FAILED,
     ),
 }  # fmt: skip
+
+# Codes of ABSENT that `test_three_nodes.py` has from three nodes, and equal.
+THREE_NODES: dict[int, tuple[E, ...]] = {
+    0: (E.NOT_LEADER_OR_FOLLOWER, E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS),
+    19: (E.NOT_CONTROLLER,),
+    20: (E.NOT_CONTROLLER,),
+    21: (E.NOT_LEADER_OR_FOLLOWER, E.REQUEST_TIMED_OUT),
+    23: (E.NOT_LEADER_OR_FOLLOWER,),
+    37: (E.NOT_CONTROLLER,),
+    43: (E.NOT_CONTROLLER,),
+    44: (E.NOT_CONTROLLER,),
+    45: (E.NOT_CONTROLLER, E.INVALID_REPLICATION_FACTOR),
+    55: (E.NOT_LEADER_OR_FOLLOWER,),
+    57: (E.NOT_CONTROLLER,),
+    61: (E.NOT_LEADER_OR_FOLLOWER,),
+    64: (E.NOT_CONTROLLER,),
+}

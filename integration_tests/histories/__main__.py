@@ -3,13 +3,14 @@
 Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces) and runs
 `--count` histories with consecutive seeds on them. Of each it prints one line, a JSON object: counts, faults,
 anomalies, and how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has
-the histories and the nodes' logs. `--check FILE` checks a history that was kept.
+the histories and the nodes' logs. None follows after one that is unfinished. `--check FILE` checks one that was kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import shutil
@@ -19,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.histories import clusters, network, workers
@@ -39,13 +40,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1, help="histories, with this seed and the next (default 1)")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--peer", choices=clusters.PEERS, default="ours")
+    parser.add_argument("--peer", choices=clusters.PEERS, default=clusters.OURS)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the histories and the nodes' logs there")
     parser.add_argument("--check", type=Path, metavar="FILE", help="check a history, and run nothing")
     options = parser.parse_args()
     if options.check:
         return report(History.read(options.check), {"history": str(options.check)})
-    if options.peer == "kafka":
+    if options.peer == clusters.KAFKA:
         peers.classpath("broker")  # Maven needs the network that is outside
     network.enter("integration_tests.histories", sys.argv[1:])
     logging.disable(logging.ERROR)  # what clients tell of the faults
@@ -58,6 +59,8 @@ def main() -> int:
             history.write(folder / f"history-{seed}.jsonl")
             about = {"peer": options.peer, "seed": seed, "seconds": options.seconds}
             failed |= bool(report(history, about))
+            if history.unfinished:  # the next would begin on what is broken
+                break
     if failed:
         print(f"the histories and the nodes' logs are in {folder}", file=sys.stderr)
     elif not options.keep:
@@ -86,10 +89,9 @@ def wait_until_ready(cluster: Cluster) -> None:
 async def run(cluster: Cluster, seed: int, seconds: float) -> History:
     """One history, on a topic and with a group of its own."""
     history = History()
-    begun = time.monotonic()
     topic = f"history-{seed}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 5000, "log_level": 0})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+    await asyncio.to_thread(create, admin, topic)
     begun = time.monotonic()
     this = Run(cluster.bootstrap, topic, seed, history, lambda: time.monotonic() - begun)
     library = NAMES[seed % len(NAMES)]  # of the group
@@ -106,12 +108,25 @@ async def run(cluster: Cluster, seed: int, seconds: float) -> History:
         history.unfinished.append(said)
     this.sending.set()
     await asyncio.gather(*producing)
-    this.ends.update(await ends(cluster.bootstrap, topic))
+    this.ends.update(await asyncio.to_thread(ends, cluster.bootstrap, topic))
     this.reading.set()
     await asyncio.gather(*reading)
     await workers.final_read(this, NAMES[(seed + 1) % len(NAMES)])
     history.unfinished += await differences(cluster, topic)
     return history
+
+
+def create(admin: AdminClient, topic: str) -> None:
+    """Ask again where the answer is lost, as with a node that was just started again."""
+
+    def created() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    until(created, f"{topic} is created", SETTLE_S)
 
 
 async def settled(admin: AdminClient, topic: str) -> str:
@@ -149,17 +164,23 @@ async def differences(cluster: Cluster, topic: str) -> list[str]:
         await asyncio.sleep(0.2)
 
 
-async def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """The high watermarks."""
+def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """The high watermarks. Asks again where a node does not know the leader yet."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "log_level": 0})
+    found: dict[int, int] = {}
+
+    def told() -> bool:
+        with contextlib.suppress(KafkaException):
+            for partition in range(PARTITIONS):
+                found[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+            return True
+        return False
+
     try:
-        found = {}
-        for partition in range(PARTITIONS):
-            place = TopicPartition(topic, partition)
-            found[partition] = (await asyncio.to_thread(consumer.get_watermark_offsets, place, timeout=30))[1]
-        return found
+        until(told, f"the ends of {topic} are told", SETTLE_S)
     finally:
         consumer.close()
+    return found
 
 
 if __name__ == "__main__":

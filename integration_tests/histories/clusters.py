@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ NODES = (1, 2, 3)
 PORT, CONTROLLER_PORT = 9092, 9093
 DISK_BYTES = 128 << 20
 START_TIMEOUT_S = 90.0
-PEERS = ("ours", "kafka", "planted")
+PLANTS: dict[str, object] = importlib.import_module("tests.simulation.cluster_plants").PLANTS  # tests have no types
+OURS, KAFKA = "ours", "kafka"
+PEERS = (OURS, KAFKA, *PLANTS)  # planted: ours with a bug of the simulator's
 HEAP = "384m"
 
 # Kafka's names. Short times, so that a short history has an election, alike for both.
@@ -32,6 +35,11 @@ SETTINGS: dict[str, object] = {
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 5000,
 }
+
+
+def rack(node: int) -> str:
+    """Each node has one of its own, so that a consumer may read from whichever replica (KIP-392)."""
+    return f"rack-{node}"
 
 
 class Node(Protocol):
@@ -52,25 +60,27 @@ class Node(Protocol):
 
 
 class OurNode(BrokerProcess):
-    def __init__(self, folder: Path, node: int, network: Network, planted: bool) -> None:
+    def __init__(self, folder: Path, node: int, network: Network, plant: str) -> None:
         voters = ",".join(f"{each}@{network.address(each)}:{CONTROLLER_PORT}" for each in NODES)
         own = {
             "node.id": node,
             "cluster.id": CLUSTER_ID,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
+            "broker.rack": rack(node),
+            "replica.selector.class": peers.RACK_SELECTOR,
             **SETTINGS,
         }
         address = network.address(node)
         super().__init__(folder, own, listen=[f"CONTROLLER://{address}:{CONTROLLER_PORT}"])
         self.address = f"{address}:{PORT}"
         self._inside = network.inside(node)
-        self._planted = planted
+        self._plant = plant
 
     def command(self) -> list[str]:
         python, *rest = super().command()
-        if self._planted:
-            rest[:2] = [str(Path(__file__).with_name("planted.py"))]
+        if self._plant:
+            rest[:2] = [str(Path(__file__).with_name("planted.py")), self._plant]
         return [*self._inside, python, *rest]
 
     def kill(self) -> None:
@@ -111,14 +121,16 @@ class Cluster:
         self.peer = peer
         self.nodes: dict[int, Node] = {}
         self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
-        if peer == "kafka":
+        if peer == KAFKA:
             hosts = [network.address(node) for node in NODES]
-            made = peers.Cluster.create(folder, len(NODES), [PORT, CONTROLLER_PORT] * 3, SETTINGS, hosts=hosts)
+            racks = [rack(node) for node in NODES]
+            ports = [PORT, CONTROLLER_PORT] * len(NODES)
+            made = peers.Cluster.create(folder, len(NODES), ports, SETTINGS, racks=racks, hosts=hosts)
             for node in NODES:
                 self.nodes[node] = KafkaNode(made.node(node), network.inside(node))
         else:
             for node in NODES:
-                self.nodes[node] = OurNode(folder / f"node-{node}", node, network, peer == "planted")
+                self.nodes[node] = OurNode(folder / f"node-{node}", node, network, peer if peer in PLANTS else "")
         for each in self.nodes.values():
             each.begin()
 

@@ -123,7 +123,7 @@ class LibrdkafkaWriter:
 
 
 class LibrdkafkaReader:
-    def __init__(self, bootstrap: str, topic: str, name: str, group: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str) -> None:
         self._topic = topic
         self.span = 0
         self._consumer = confluent_kafka.Consumer(
@@ -131,6 +131,7 @@ class LibrdkafkaReader:
                 "bootstrap.servers": bootstrap,
                 "client.id": name,
                 "group.id": group or "none",
+                "client.rack": rack,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": int(SESSION_S * 1000),
@@ -215,14 +216,13 @@ class AiokafkaWriter:
         return asyncio.ensure_future(offset())
 
     async def close(self) -> None:
-        try:
-            await asyncio.wait_for(self._producer.stop(), REQUEST_S)
-        except TimeoutError:
-            pass
+        stopping = asyncio.ensure_future(self._producer.stop())
+        await asyncio.wait([stopping], timeout=REQUEST_S)
+        stopping.cancel()
 
 
 class AiokafkaReader(ConsumerRebalanceListener):
-    def __init__(self, bootstrap: str, topic: str, name: str, group: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str) -> None:
         self._topic = topic
         self.span = 0
         self._consumer = aiokafka.AIOKafkaConsumer(
@@ -313,9 +313,10 @@ class IsthmusWriter:
 
 
 class IsthmusReader:
-    def __init__(self, bootstrap: str, topic: str, name: str, group: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str) -> None:
         self._topic = topic
         self._group = group
+        self._rack = rack
         self.span = 0
         self._client = Client(bootstrap, name)
         self._made: Consumer | None = None
@@ -327,8 +328,13 @@ class IsthmusReader:
 
     async def start(self) -> None:
         await self._client.start()
-        times = {"session_timeout_ms": int(SESSION_S * 1000), "heartbeat_interval_ms": 500}
-        self._made = Consumer(self._client, self._group or None, **times)  # type: ignore[arg-type]
+        self._made = Consumer(
+            self._client,
+            self._group or None,
+            session_timeout_ms=int(SESSION_S * 1000),
+            heartbeat_interval_ms=500,
+            client_rack=self._rack,
+        )
 
     async def subscribe(self) -> None:
         await self._consumer.subscribe([self._topic], on_assigned=self._next, on_revoked=self._next, on_lost=self._next)
@@ -370,10 +376,11 @@ def writer(library: str, bootstrap: str, topic: str, name: str) -> Writer:
     return made[library](bootstrap, topic, name)
 
 
-def reader(library: str, bootstrap: str, topic: str, name: str, group: str = "") -> Reader:
+def reader(library: str, bootstrap: str, topic: str, name: str, group: str = "", rack: str = "") -> Reader:
+    """rack: reads from the replica there. aiokafka has no such option, and reads from leaders."""
     made: dict[str, Callable[..., Reader]] = {
         "librdkafka": LibrdkafkaReader,
         "aiokafka": AiokafkaReader,
         "isthmus": IsthmusReader,
     }
-    return made[library](bootstrap, topic, name, group)
+    return made[library](bootstrap, topic, name, group, rack)

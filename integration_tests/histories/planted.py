@@ -1,20 +1,23 @@
-"""The broker's process with one fault planted: a leader commits what it alone has, as if acks were 1.
+"""The broker's process with one of the simulator's bugs planted: `planted.py PLANT`, then a broker's arguments.
 
-The control of the histories: it acknowledges before replication, and loses what it acknowledged.
+The control of the histories. With `committed-without-followers`, for one, a leader acknowledges before replication.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # brokers are started in their own folder
 
 from isthmus.core_broker.__main__ import main
-from isthmus.core_broker.replication.leadership import Leadership
 
-
-def committed_end(self: Leadership, kept_end: int, leader_end: int) -> int:
-    return kept_end
-
+PLANTS = importlib.import_module("tests.simulation.cluster_plants").PLANTS  # tests have no types
 
 if __name__ == "__main__":
-    Leadership.committed_end = committed_end  # type: ignore[method-assign]
-    sys.exit(main())
+    plant, *arguments = sys.argv[1:]
+    with contextlib.ExitStack() as stack:
+        PLANTS[plant](stack)
+        sys.exit(main(arguments))

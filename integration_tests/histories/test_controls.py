@@ -11,7 +11,7 @@ from integration_tests.histories.running import histories
 from integration_tests.histories.test_histories import LONG_S, SHORT_S, assert_exact
 
 CUT_FROM_BROKERS = 1  # seeds that begin with this fault, which lets an old leader acknowledge to its clients
-PAUSE = 2
+PLANT = "committed-without-followers"
 
 
 def test_stock_kafka_keeps_all(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_stock_kafka_keeps_all(tmp_path: Path) -> None:
 
 
 def test_what_was_acknowledged_before_replication_is_missed(tmp_path: Path) -> None:
-    [found] = histories(tmp_path, "planted", CUT_FROM_BROKERS, 1, SHORT_S)
+    [found] = histories(tmp_path, PLANT, CUT_FROM_BROKERS, 1, SHORT_S)
     assert found["anomalies"].get("lost write", 0) > 0, found
     assert found["anomalies"].get("inconsistent offset", 0) > 0, found
 
@@ -33,5 +33,5 @@ def test_stock_kafka_keeps_all_for_long(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_it_is_missed_in_most_long_histories(tmp_path: Path) -> None:
-    told = histories(tmp_path, "planted", 1000, 10, LONG_S)
+    told = histories(tmp_path, PLANT, 1000, 10, LONG_S)
     assert sum("lost write" in found["anomalies"] for found in told) >= 8, told

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from integration_tests.histories import libraries
+from integration_tests.histories import clusters, libraries
 from integration_tests.histories.history import FAIL, INFO, OK, Commit, Committed, FinalRead, History, Poll, Send
-from integration_tests.histories.libraries import NotSent, Reader, Records
+from integration_tests.histories.libraries import NotSent, Reader, Records, Writer
 
 PARTITIONS = 3
 SEND_EVERY_S = 0.02  # of each producer
@@ -19,8 +19,9 @@ SEEK_EVERY_S = 4.0
 COMMIT_EVERY_S = 0.4
 ASK_EVERY_S = 0.7
 LEAVE_EVERY_S = 5.0
+ANSWER_S = 10.0  # for the coordinator's; aiokafka asks for ever
 PAUSE_S = 0.1  # after an error
-SETTLE_S = 90.0  # for all that has to end after the last fault
+SETTLE_S = 60.0  # for all that has to end after the last fault
 START_S = 60.0
 
 
@@ -93,10 +94,7 @@ class Producing:
             await asyncio.wait(list(self._unanswered), timeout=SETTLE_S)
             if self._unanswered:
                 run.history.unfinished.append(f"{name} has no answer to {len(self._unanswered)} sends")
-        try:
-            await writer.close()
-        except Exception as error:
-            run.history.note(name, error)
+        await _close(run, writer, name)
         for future in list(self._unanswered):
             future.cancel()
 
@@ -158,10 +156,11 @@ class Reading:
 
 
 async def read(run: Run, library: str) -> None:
-    """Read all partitions by assignment, and go back to some earlier offsets now and then."""
+    """Read all partitions by assignment, from leaders or in a rack, and go back to earlier offsets now and then."""
     name = f"{library}-r"
     chance = run.chance(name)
-    reader = libraries.reader(library, run.bootstrap, run.topic, name)
+    rack = chance.choice(["", *map(clusters.rack, clusters.NODES)])
+    reader = libraries.reader(library, run.bootstrap, run.topic, name, rack=rack)
     await asyncio.wait_for(reader.start(), START_S)
     reading = Reading(run, reader, name)
     await reader.assign(dict.fromkeys(range(PARTITIONS), 0))
@@ -241,7 +240,7 @@ async def _commit(run: Run, reading: Reading) -> None:
     commits = [Commit(reading.name, run.group, each, at, run.now_s()) for each, at in positions.items()]
     run.history.commits += commits
     try:
-        await reading.reader.commit(positions)
+        await asyncio.wait_for(reading.reader.commit(positions), ANSWER_S)
     except Exception as error:
         for each in commits:
             each.completed_s, each.error = run.now_s(), f"{type(error).__name__}: {error}"
@@ -271,7 +270,7 @@ async def watch(run: Run, library: str) -> None:
 async def _ask(run: Run, reader: Reader, name: str) -> bool:
     begun_s = run.now_s()
     try:
-        told = await reader.committed(range(PARTITIONS))
+        told = await asyncio.wait_for(reader.committed(range(PARTITIONS)), ANSWER_S)
     except Exception as error:
         run.history.note(name, error)
         return False
@@ -280,10 +279,14 @@ async def _ask(run: Run, reader: Reader, name: str) -> bool:
     return True
 
 
-async def _close(run: Run, reader: Reader, name: str) -> None:
-    try:
-        await asyncio.wait_for(reader.close(), START_S)
-    except Exception as error:
+async def _close(run: Run, client: Reader | Writer, name: str) -> None:
+    """Within START_S. In a task of its own: aiokafka may end as cancelled, when it has cancelled a part of itself."""
+    closing = asyncio.ensure_future(client.close())
+    await asyncio.wait([closing], timeout=START_S)
+    if not closing.done():
+        closing.cancel()
+        run.history.note(f"{name} close", f"not done after {START_S:g} s")
+    elif not closing.cancelled() and (error := closing.exception()) is not None:
         run.history.note(f"{name} close", error)
 
 

@@ -15,9 +15,14 @@ def partitions(*replicas: tuple[int, ...], size_bytes: int = 10) -> dict[TopicPa
 
 
 def test_a_drain_keeps_racks_apart_and_each_replica_its_place() -> None:
-    plan = drained(partitions((1, 3), (3, 1), (3, 4)), BROKERS, 1)
+    plan = drained(partitions((1, 3), (3, 1), (3, 4)), BROKERS, [1])
     # Neither 4, which is in the rack of 3, nor 2 again: the second goes where nothing is yet.
     assert plan == {TopicPartition("t", 0): [2, 3], TopicPartition("t", 1): [3, 5]}
+
+
+def test_a_drain_of_several_brokers_moves_each_replica_once() -> None:
+    plan = drained(partitions((1, 2, 3), (3, 1, 4)), [Broker(each) for each in range(1, 7)], [1, 2, 3])
+    assert plan == {TopicPartition("t", 0): [5, 6, 4], TopicPartition("t", 1): [5, 6, 4]}
 
 
 def test_the_largest_is_placed_first_and_load_counts_what_was_planned_before() -> None:
@@ -27,7 +32,7 @@ def test_the_largest_is_placed_first_and_load_counts_what_was_planned_before() -
         TopicPartition("t", 2): Placed((1,), (1,), 20),
     }
     nodes = [Broker(1), Broker(2), Broker(3)]
-    assert drained(placed, nodes, 1) == {
+    assert drained(placed, nodes, [1]) == {
         TopicPartition("t", 1): [2],
         TopicPartition("t", 2): [3],
         TopicPartition("t", 0): [3],
@@ -36,11 +41,11 @@ def test_the_largest_is_placed_first_and_load_counts_what_was_planned_before() -
 
 def test_nothing_goes_to_a_broker_that_is_down() -> None:
     nodes = [Broker(1), Broker(2, is_alive=False), Broker(3)]
-    assert drained(partitions((1,)), nodes, 1) == {TopicPartition("t", 0): [3]}
+    assert drained(partitions((1,)), nodes, [1]) == {TopicPartition("t", 0): [3]}
     with pytest.raises(
         PlanError, match=r"t-0 has 2 replicas, and 1 brokers live beside broker 1: add one, or .* t --fac"
     ):
-        drained(partitions((1, 3)), nodes, 1)
+        drained(partitions((1, 3)), nodes, [1])
 
 
 def test_a_factor_grows_into_other_racks_and_balances() -> None:

@@ -192,10 +192,24 @@ MUTANTS: tuple[Mutant, ...] = (
         (WATCH,),
     ),
     Mutant(
+        "brokers of Kafka have short deadlines, too",
+        SESSIONS,
+        "is_ours = OUR_VERSION in broker.features",
+        "is_ours = True",
+        (WATCH,),
+    ),
+    Mutant(
+        "records have their newest versions whatever the level is",
+        "core_broker/cluster/features.py",
+        "if since <= metadata_version:",
+        "if True:",
+        (f"{TESTS}test_feature_levels.py",),
+    ),
+    Mutant(
         "a new controller takes brokers for silent that had no time to find it",
         SESSIONS,
-        "lost_ms=now_ms + START_MS",
-        "lost_ms=-9e9",
+        "_session(each, now_ms, now_ms + START_MS)",
+        "_session(each, now_ms, -9e9)",
         (WATCH,),
     ),
     Mutant(

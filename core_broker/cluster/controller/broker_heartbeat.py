@@ -13,6 +13,7 @@ from typing import Any
 
 from ....protocol.errors import KafkaError
 from ....protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+from ..features import CORDONED, LATEST, METADATA_VERSION
 from ..image import BrokerInfo
 from .common import Decision, Item, View, registered
 from .leadership import directories_lost, fenced, shutting_down, unfenced
@@ -103,7 +104,8 @@ class BrokerHeartbeat:
             records.append(
                 BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online)
             )
-        cordoned = self.cordoned_log_dirs
+        level = view.image.features.get(METADATA_VERSION, LATEST)
+        cordoned = self.cordoned_log_dirs if level >= CORDONED else None
         if cordoned is not None and tuple(sorted(cordoned)) != broker.cordoned_log_dirs:
             records.append(
                 BrokerRegistrationChangeRecord(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import MirrorLinkRecord
+from ..features import OUR_VERSION
 from ..image import MetadataImage
 from .common import Decision, Item, View
 
@@ -54,6 +55,7 @@ class RegisterMirrorLink:
         )  # fmt: skip
         if epoch == present:
             return Decision(result)
+        _check_members(view.image)
         record = MirrorLinkRecord(
             link_id=self.link_id, source_cluster_id=self.source_cluster_id, link_epoch=epoch
         )  # fmt: skip
@@ -81,10 +83,22 @@ def link_of_topic(
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{LINK} is {link_id}, so {SOURCE_CLUSTER} must be set too")
     known = image.links.get(link_id) or pending.get(link_id)
     if known is None:
+        _check_members(image)
         return MirrorLinkRecord(link_id=link_id, source_cluster_id=source, link_epoch=0)
     if known.source_cluster_id != source:
         raise _other_source(link_id, known.source_cluster_id, source)
     return None
+
+
+def _check_members(image: MetadataImage) -> None:
+    """Raises KafkaError(UNSUPPORTED_VERSION) if a broker would fail by a record of ours: one of Kafka's own."""
+    theirs = [str(each.id) for each in image.brokers.values() if each.features and OUR_VERSION not in each.features]
+    if theirs:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"a cluster with brokers of Apache Kafka (here {', '.join(theirs)}) cannot be the target of a mirror, "
+            "whose records Kafka cannot read: let them leave first, and unregister them",
+        )
 
 
 def _other_source(link_id: str, known: str, asked: str) -> KafkaError:

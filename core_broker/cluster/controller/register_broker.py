@@ -15,7 +15,7 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import RegisterBrokerRecord
 from ....protocol.primitives import uuid_to_str
-from ..features import DIRECTORIES_SINCE, METADATA_VERSION
+from ..features import METADATA_VERSION
 from ..image import Endpoint, Levels, MetadataImage, endpoint_rows, feature_rows
 from .common import Decision, Item, View
 from .leadership import restarted
@@ -84,7 +84,7 @@ class RegisterBroker:
 
     def _check_directories(self, image: MetadataImage) -> None:
         """Raises KafkaError(INVALID_REGISTRATION)."""
-        if image.features.get(METADATA_VERSION, 0) >= DIRECTORIES_SINCE and not self.log_dirs:
+        if image.has_directories and not self.log_dirs:
             raise _invalid("No directories specified in request")
         if any(int.from_bytes(each) < RESERVED_DIRECTORIES for each in self.log_dirs):
             raise _invalid("Reserved directory ID in request")

@@ -3,7 +3,8 @@
 Kafka's BrokerHeartbeatManager, and one thing more: a connection that is lost. A process that dies closes its
 connections at once, but is missed only after the session timeout. So the loss of the connection that brought the last
 heartbeat sets a second, short deadline, which the next heartbeat clears. Whoever becomes the active controller starts
-all sessions anew.
+all sessions anew. Brokers of Kafka's own have no short deadlines: they look for a new controller with their next
+heartbeat only.
 
 Times are loop time, and given by the caller.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..features import OUR_VERSION
 from ..image import BrokerInfo
 
 SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms
@@ -25,11 +27,12 @@ class Session:
     """metadata_offset: up to where the broker has applied the metadata log.
 
     shutdown_offset: the others must have applied the log up to there before the broker may shut down; None if it does
-    not mean to. lost_ms: when its connection was lost, None while it has one.
+    not mean to. lost_ms: when its connection was lost, None while it has one. is_ours: by its registration.
     """
 
     epoch: int
     heard_ms: float
+    is_ours: bool
     via: object = None
     metadata_offset: int = -1
     shutdown_offset: int | None = None
@@ -51,7 +54,7 @@ class Sessions:
         together with a broker.
         """
         self._by_broker = {
-            each.id: Session(each.epoch, now_ms, lost_ms=now_ms + START_MS)
+            each.id: _session(each, now_ms, now_ms + START_MS)
             for each in brokers
             if not each.fenced and each.id != own_id
         }
@@ -60,13 +63,13 @@ class Sessions:
         """A heartbeat came from a registered broker. via: the connection that it came by."""
         session = self._by_broker.get(broker.id)
         if session is None or session.epoch != broker.epoch:
-            session = self._by_broker[broker.id] = Session(broker.epoch, now_ms)
+            session = self._by_broker[broker.id] = _session(broker, now_ms)
         session.heard_ms, session.via, session.lost_ms = now_ms, via, None
         session.metadata_offset = metadata_offset
 
     def lost(self, via: object, now_ms: float) -> bool:
         """A connection was closed by its peer, or broke. Whether the last heartbeat of a broker came by it."""
-        found = [each for each in self._by_broker.values() if each.via is via]
+        found = [each for each in self._by_broker.values() if each.via is via and each.is_ours]
         for session in found:
             session.lost_ms, session.via = now_ms, None
         return bool(found)
@@ -118,3 +121,8 @@ class Sessions:
     def _deadline_ms(self, session: Session) -> float:
         deadline_ms = session.heard_ms + self.timeout_ms
         return deadline_ms if session.lost_ms is None else min(deadline_ms, session.lost_ms + self.lost_connection_ms)
+
+
+def _session(broker: BrokerInfo, now_ms: float, lost_ms: float | None = None) -> Session:
+    is_ours = OUR_VERSION in broker.features
+    return Session(broker.epoch, now_ms, is_ours, lost_ms=lost_ms if is_ours else None)

@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from ....client.connection import host_and_port
 from ....client.errors import ClientError, ConnectionLost, RequestTimeout, UnsupportedVersion
 from ....protocol.errors import ErrorCode
 from ..raft import messages as m
+from ..raft.voters import Endpoint
 from .member import Member
 from .peers import Peers
 from .wire import QuorumWire, least_version
@@ -22,7 +24,11 @@ def now_ms() -> int:
 
 
 class Calls:
-    """ended: called with the event. reach_changed: called when a node can be reached, or cannot, unlike before."""
+    """ended: called with the event. reach_changed: called when a node can be reached, or cannot, unlike before, or
+    `misfit` is found.
+
+    misfit: why this node, as it is configured, can be no member; empty if nothing is known against it.
+    """
 
     def __init__(
         self,
@@ -37,6 +43,7 @@ class Calls:
         self._peers = peers
         self._ended = ended
         self._reach_changed = reach_changed
+        self.misfit = ""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._lost: dict[int, None] = {}  # nodes to which the connection broke, or was refused, at the last request
 
@@ -70,7 +77,9 @@ class Calls:
             api, message = self._wire.sent(request)
             timeout_ms = member.options.request_timeout_ms
             answer = await self._peers.request(node, api, message, timeout_ms, least_version(request))
-            event = m.Answered(now_ms(), send.id, self._wire.answer(request, answer))
+            response = self._wire.answer(request, answer)
+            event = m.Answered(now_ms(), send.id, response)
+            self._note_misfit(node, request, response)
         except UnsupportedVersion as error:
             logger.warning("%s", error)
             if isinstance(request, m.Vote):
@@ -95,3 +104,23 @@ class Calls:
         else:
             self._lost[node_id] = None
         self._reach_changed()
+
+    def _note_misfit(self, node: Endpoint, request: m.Request, response: m.Response) -> None:
+        """See `misfit`. A voter does not fetch before it knows another one that leads."""
+        where = host_and_port(node.host, node.port)
+        if response.error == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            why = (
+                f"the controller at {where} belongs to another cluster than {self._member.cluster_id}: check "
+                "controller.quorum.bootstrap.servers, controller.quorum.voters and cluster.id, or use another log.dirs"
+            )
+        elif isinstance(request, m.Fetch) and response.leader_id == self._member.key.id:
+            why = (
+                f"node.id={response.leader_id} is that of the active controller, which is another process, as {where} "
+                "says: give each node an id of its own"
+            )
+        else:
+            return
+        if not self.misfit:
+            logger.error("%s", why)
+            self.misfit = why
+            self._reach_changed()

@@ -23,6 +23,7 @@ from ....protocol.messages import control_records
 from ....protocol.records import CorruptBatch
 from ....runtime import Runtime
 from ...storage.disk.errors import StorageError
+from ..features import LATEST, METADATA_VERSION
 from ..image import InconsistentRecord, MetadataImage
 from ..metadata_log import MetadataLog, voters_record
 from ..raft import messages as m
@@ -113,6 +114,11 @@ class MetadataQuorum:
     def is_cut_off(self) -> bool:
         """Whether no majority can be there: by the last requests, the connections to too many voters broke."""
         return self._calls.are_most_lost(self.voters.ids)
+
+    @property
+    def misfit(self) -> str:
+        """Why this node, as it is configured, can be no member; empty if nothing is known against it."""
+        return self._calls.misfit
 
     @property
     def voters(self) -> VoterSet:
@@ -265,7 +271,8 @@ class MetadataQuorum:
             raise self.failure
         if raft is None or not self.is_leader:
             raise self.not_leader()
-        info = self.log.append(records, raft.epoch)
+        level = self.image.features.get(METADATA_VERSION, LATEST)
+        info = self.log.append(records, raft.epoch, level)
         done = self._applying.decide(info, records, raft.epoch)
         self._feed(m.LogChanged(now_ms()))
         self._flush_soon()

@@ -3,6 +3,7 @@ replicas may change."""
 
 from __future__ import annotations
 
+from ....protocol.errors import ErrorCode
 from ....protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
@@ -25,9 +26,11 @@ def handle(request: Request, context: Context) -> Pending | Response:
     command = AlterReassignments(wanted, may_change)
 
     def answer(result: Result) -> Response:
+        is_late = result.error is not None and result.error.code == ErrorCode.REQUEST_TIMED_OUT  # which says it all
         return Response(
             allow_replication_factor_change=may_change if result.error is None else True,
             error_code=0 if result.error is None else result.error.code,
+            error_message=None if result.error is None or is_late else result.error.message,
             responses=[
                 ReassignableTopicResponse(
                     name=item.name,
@@ -35,7 +38,7 @@ def handle(request: Request, context: Context) -> Pending | Response:
                         ReassignablePartitionResponse(
                             partition_index=each.index,
                             error_code=each.error_code,
-                            error_message=each.error_message if result.error is None else None,
+                            error_message=None if is_late else each.error_message,
                         )
                         for each in item.partitions
                     ],

@@ -46,7 +46,7 @@ def _wrong_topic(name: str, context: Context) -> KafkaError | None:
 
 def _partition(topic: str, index: int, context: Context) -> PartitionResponse:
     try:
-        partition = context.services.replicas.get(topic, index)
+        partition = context.services.replicas.held(topic, index)  # a follower knows them, too
         partition.check_online()
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code)

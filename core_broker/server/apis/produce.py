@@ -308,7 +308,7 @@ def _wait(waits: list[Wait], acks: int, response: Response, timeout_ms: int, con
             elif acks == -1 and len(partition.isr) < partition.least_in_sync:
                 code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             if code:
-                answer.error_code, answer.base_offset = code, -1
+                answer.error_code = code  # the offset stays, as in Kafka: it is in the log
                 answer.error_message = None if failure is None else failure.message
         return response
 

@@ -19,7 +19,7 @@ from isthmus.core_broker.cluster.controller import (
     View,
     new_topic,
 )
-from isthmus.core_broker.cluster.features import SUPPORTED
+from isthmus.core_broker.cluster.features import REGISTERED
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.partition_image import PartitionImage
 from isthmus.core_broker.config import BrokerConfig
@@ -64,7 +64,7 @@ class Cluster:
             "incarnation_id": self.starts.to_bytes(16),
             "endpoints": ENDPOINTS,
             "cluster_id": "cluster-x",
-            "features": SUPPORTED,
+            "features": REGISTERED,
         }
         return self.run(RegisterBroker(broker_id, **given | fields))
 

@@ -16,6 +16,7 @@ from isthmus.core_broker.cluster.controller import (
     cluster_ordinal,
     new_topic,
 )
+from isthmus.core_broker.cluster.features import SUPPORTED
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages.create_partitions import CreatePartitionsAssignment
 from isthmus.protocol.messages.delete_topics import DeleteTopicState
@@ -353,6 +354,15 @@ def test_link_epochs_only_rise():
     assert cluster.run(RegisterMirrorLink("l", "A", 4)).error_code == E.FENCED_LEADER_EPOCH
     assert cluster.run(RegisterMirrorLink("l", "B")).error_code == E.INVALID_CONFIG
     assert cluster.image.links["l"].link_epoch == 5
+
+
+def test_a_cluster_with_brokers_of_kafka_is_no_mirrors_target() -> None:
+    cluster = Cluster(brokers=2)
+    cluster.start(2, features=SUPPORTED)
+    refused = cluster.run(RegisterMirrorLink("l", "A"))
+    assert refused.error_code == E.UNSUPPORTED_VERSION and "here 2" in refused.error_message
+    cluster.start(2)
+    assert not cluster.run(RegisterMirrorLink("l", "A")).error_code
 
 
 def test_decisions_of_one_seed_are_equal():

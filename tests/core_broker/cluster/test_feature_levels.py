@@ -6,8 +6,10 @@ import pytest
 
 from isthmus.core_broker.cluster.controller import Activate, Operation, UpdateFeatures, Upgrade
 from isthmus.core_broker.cluster.controller.create_topics import new_topic
+from isthmus.core_broker.cluster.features import encoded_at
 from isthmus.core_broker.cluster.image import BROKER_RESOURCE
 from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.messages.metadata_records import FeatureLevelRecord
 
 from .support import ELR, Cluster
@@ -45,6 +47,38 @@ def test_levels_go_up_and_safely_down():
     cluster = Cluster()
     cluster.apply(level("metadata.version", 29))
     assert cluster.run(UpdateFeatures([("metadata.version", 24, Upgrade.SAFE_DOWN)])).error_code == E.NONE
+
+
+VERSIONS = {  # by Kafka's MetadataVersion: of registrations, changes of these, partitions, changes of these
+    22: (3, 2, 1, 1),
+    23: (3, 2, 2, 2),
+    29: (3, 2, 2, 2),
+    30: (4, 3, 2, 2),
+    33: (4, 3, 2, 2),
+}
+
+
+@pytest.mark.parametrize("metadata_version", VERSIONS)
+def test_records_have_the_versions_that_members_of_a_level_read(metadata_version: int) -> None:
+    records = [
+        r.RegisterBrokerRecord(),
+        r.BrokerRegistrationChangeRecord(),
+        r.PartitionRecord(),
+        r.PartitionChangeRecord(),
+    ]
+    found = tuple(encoded_at(each, metadata_version)[2] for each in records)
+    assert found == VERSIONS[metadata_version]
+    assert encoded_at(r.TopicRecord(), metadata_version)[2] == 0
+
+
+def test_what_a_level_has_no_record_for_is_not_told() -> None:
+    cluster = Cluster()
+    cluster.apply(level("metadata.version", 29))
+    cluster.beat(1, cordoned_log_dirs=[b"d" * 16])
+    assert not cluster.last
+    cluster.apply(level("metadata.version", 30))
+    cluster.beat(1, cordoned_log_dirs=[b"d" * 16])
+    assert cluster.image.brokers[1].cordoned_log_dirs == (b"d" * 16,)
 
 
 def test_a_member_that_does_not_know_a_level_is_named():

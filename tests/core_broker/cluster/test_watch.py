@@ -8,6 +8,7 @@ from typing import Any
 
 from isthmus.core_broker.cluster.controller import Balanced, BalanceLeaders, BrokerHeartbeat
 from isthmus.core_broker.cluster.controller.watch import Watch
+from isthmus.core_broker.cluster.features import SUPPORTED
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
 
@@ -15,10 +16,15 @@ from .support import Cluster
 
 
 class Watched(Cluster):
-    """Three brokers, a topic of which each leads one partition, and a watch. Broker 1 is the controller."""
+    """Three brokers, a topic of which each leads one partition, and a watch. Broker 1 is the controller.
 
-    def __init__(self, **options: str) -> None:
+    of_kafka: a broker that is not of ours.
+    """
+
+    def __init__(self, of_kafka: int | None = None, **options: str) -> None:
         super().__init__(brokers=3, **options)
+        if of_kafka is not None:
+            self.start(of_kafka, features=SUPPORTED)
         self.assign("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
         self.watch = Watch(self.image, self.config, self._submit)
         self.sessions = self.watch.sessions
@@ -55,6 +61,19 @@ async def test_brokers_must_find_a_new_controller_soon_and_have_whole_sessions_t
     assert cluster.fenced() == [2, 3] and cluster.leaders() == [1, 1, 1]
     cluster.heartbeat(2)
     assert cluster.fenced() == [3]
+    cluster.watch.stop()
+
+
+@run_by(run_checked)
+async def test_brokers_of_kafka_have_whole_sessions(sim: Simulation, /) -> None:
+    cluster = Watched(of_kafka=2)
+    for broker_id in (2, 3):
+        cluster.heartbeat(broker_id, via=broker_id)
+        cluster.watch.connection_lost(broker_id)
+    await asyncio.sleep(3.5)
+    assert cluster.fenced() == [3]
+    await asyncio.sleep(0.6)
+    assert cluster.fenced() == [2, 3]
     cluster.watch.stop()
 
 

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from isthmus.core_broker.cluster.controller import AssignDirectories
-from isthmus.core_broker.replication.assignments import Assignments
+from isthmus.core_broker.cluster.partition_image import LOST
+from isthmus.core_broker.replication.assignments import Ask, Assignments
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import assign_replicas_to_dirs as assign
 from isthmus.protocol.messages.metadata_records import FeatureLevelRecord
@@ -27,7 +28,7 @@ def with_a_new_disk() -> Cluster:
     return cluster
 
 
-def test_it_leads_again_if_the_controller_is_told_before_it_is_unfenced() -> None:
+def test_it_may_lead_once_the_controller_knows_its_directory() -> None:
     cluster = with_a_new_disk()
     failures = [ErrorCode.NOT_CONTROLLER]
 
@@ -42,14 +43,40 @@ def test_it_leads_again_if_the_controller_is_told_before_it_is_unfenced() -> Non
         result = cluster.run(AssignDirectories(request.broker_id, request.broker_epoch, rows))
         return assign.Response(error_code=result.error.code if result.error else 0)
 
-    async def tell() -> None:
-        epoch = cluster.image.brokers[2].epoch
-        assignments = Assignments(2, NEW, cluster.image, ask, lambda: epoch, lambda topic, index: False)
-        assignments.look("t", 0)
-        await assignments.told()
-        await assignments.close()
-
-    asyncio.run(tell())
+    asyncio.run(tell(cluster, ask))
     assert cluster.partition().directory_of(2) == NEW
     cluster.beat(2)
     assert cluster.partition().leader == 2
+
+
+def test_a_controller_that_does_not_answer_or_has_another_epoch_is_asked_again() -> None:
+    cluster = with_a_new_disk()
+    answers: list[int] = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NONE]
+
+    async def ask(request: Any, timeout_ms: float) -> Any:
+        assert [each.id for each in request.directories] == [NEW]
+        return assign.Response(error_code=answers.pop(0))
+
+    asyncio.run(tell(cluster, ask))
+    assert answers == []
+
+
+def test_what_is_offline_here_is_told_as_lost() -> None:
+    cluster = with_a_new_disk()
+    told: list[bytes] = []
+
+    async def ask(request: Any, timeout_ms: float) -> Any:
+        told.extend(each.id for each in request.directories)
+        return assign.Response()
+
+    asyncio.run(tell(cluster, ask, is_offline=True))
+    assert told == [LOST]
+
+
+async def tell(cluster: Cluster, ask: Ask, is_offline: bool = False) -> None:
+    """What broker 2 tells of t-0."""
+    assignments = Assignments(
+        2, NEW, cluster.image, ask, lambda: cluster.image.brokers[2].epoch, lambda topic, index: is_offline
+    )
+    assignments.look("t", 0)
+    await assignments.settled()

@@ -1,0 +1,112 @@
+"""`isthmus broker unregister`, `isthmus quorum remove`, `isthmus cluster features`: who belongs to a cluster, and the
+levels at which its members work together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, TypeVar
+
+import typer
+
+from ..client import Admin
+from ..client.admin import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from ..deploy.errors import DeployError
+from . import output
+from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
+from .output import JsonFlag
+
+features = typer.Typer(no_args_is_help=True)
+unregister_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+COLUMNS = ("feature", "finalized", "lowest", "highest")
+
+Levels = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL...", help="Such as group.version=0.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask whether the cluster could.")]
+
+T = TypeVar("T")
+
+
+@unregister_app.command()
+def unregister(
+    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a broker that has stopped and will not come back from the cluster. Drain it before: a partition whose
+    replicas are all on it has no leader any more."""
+    _ask(bootstrap, lambda admin: admin.unregister_broker(broker))
+    output.done(f"broker {broker} does not belong to the cluster any more", {"unregistered": broker}, as_json)
+
+
+def remove(
+    node: Annotated[int, typer.Argument(metavar="ID", help="Id of the node.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take a controller that has stopped out of the voters of the metadata quorum (KIP-853).
+
+    More than half of the voters must run, without it and with it.
+    """
+
+    async def leave(admin: Admin) -> None:
+        await admin.remove_voter(node)
+        await admin.unregister_controller(node)
+
+    _ask(bootstrap, leave)
+    output.done(f"node {node} does not vote any more", {"removed": node}, as_json)
+
+
+@features.command("list")
+def list_features(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) -> None:
+    """The finalized level of each feature, and the levels that the broker which answers works at."""
+    found = _ask(bootstrap, lambda admin: admin.features())
+    rows = [
+        {"feature": name, "finalized": each.finalized, "lowest": each.lowest, "highest": each.highest}
+        for name, each in found.items()
+    ]
+    output.show(rows, COLUMNS, as_json, "no features")
+
+
+@features.command()
+def upgrade(
+    levels: Levels, dry_run: DryRun = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False
+) -> None:
+    """Finalize higher levels, if every member works at them."""
+    _update(levels, UPGRADE, dry_run, bootstrap, as_json)
+
+
+@features.command()
+def downgrade(
+    levels: Levels,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Even if metadata is lost by it.")] = False,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Finalize lower levels."""
+    _update(levels, UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE, dry_run, bootstrap, as_json)
+
+
+def _update(texts: Sequence[str], kind: int, dry_run: bool, bootstrap: str, as_json: bool) -> None:
+    wanted = dict(map(parsed, texts))
+    _ask(bootstrap, lambda admin: admin.update_features(wanted, kind, dry_run))
+    said = ", ".join(f"{name} {level}" for name, level in wanted.items())
+    could = "the cluster could finalize" if dry_run else "finalized:"
+    output.done(f"{could} {said}", {"levels": wanted, "done": not dry_run}, as_json)
+
+
+def parsed(text: str) -> tuple[str, int]:
+    name, mark, level = text.partition("=")
+    if not mark or not name or not (level.isascii() and level.isdigit()):
+        raise DeployError(f"'{text}' is not FEATURE=LEVEL, such as group.version=0; levels are numbers")
+    return name, int(level)
+
+
+def _ask(bootstrap: str, ask: Callable[[Admin], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with connected(bootstrap) as client:
+            return await ask(Admin(client))
+
+    return asyncio.run(run())
