@@ -7,6 +7,7 @@ a power cut under `durability=page_cache`, and a disk that is replaced, come whi
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 from isthmus.protocol.errors import ErrorCode
@@ -14,12 +15,12 @@ from isthmus.protocol.messages import alter_partition_reassignments as moves
 from isthmus.protocol.messages import elect_leaders, remove_raft_voter, unregister_broker
 from isthmus.protocol.primitives import uuid_to_str
 
-from .brokers import Cluster
+from .brokers import CLUSTER_ID, Cluster
 from .network import Link
 
-ALWAYS = ("kill",)
+ALWAYS = ("kill", "power")
 KINDS = (
-    "all", "clock", "cut", "drain", "elect", "full", "grow", "hang", "move", "one_way", "power", "reset", "roll",
+    "all", "bad_disk", "clock", "cut", "drain", "elect", "full", "grow", "hang", "move", "one_way", "reset", "roll",
     "shortage", "slow_disk", "slow_network", "swap", "voter",
 )  # fmt: skip
 LONGEST_HANG_S = 15.0
@@ -80,7 +81,7 @@ class Faults:
     async def _power(self) -> None:
         loses = self.is_durable or self._may_lose()
         self.cluster.kill(self._any(), power=loses)
-        if loses and self.chance.random() < 0.3:  # the others have all, but nobody may lead before one of them is back
+        if loses and self.chance.random() < 0.5:  # the others have all, but nobody may lead before one of them is back
             for each in self.cluster.hosts:
                 self.cluster.kill(each, power=False)
 
@@ -141,7 +142,7 @@ class Faults:
 
     async def _slow_disk(self) -> None:
         disk = self.cluster.hosts[self._any()].machine.disk
-        disk.slowness = self.chance.choice((20.0, 200.0, 1000.0))
+        disk.slowness = self.chance.choice((10.0, 60.0))  # a sync that stalls takes 24 s at most
         self._lasts(self.chance.uniform(2.0, 20.0), lambda: setattr(disk, "slowness", 1.0))
 
     async def _full(self) -> None:
@@ -151,6 +152,16 @@ class Faults:
             self.chance.uniform(0.5, 15.0),
             lambda: setattr(disk, "capacity_bytes", max(disk.capacity_bytes, capacity_bytes)),
         )
+
+    async def _bad_disk(self) -> None:
+        """A broker cannot write to a partition, until it is started again; it may lose what it has of it."""
+        if not self._may_lose():
+            return
+        number = self._any()
+        disk = self.cluster.hosts[number].machine.disk
+        disk.fail("append", errno.EIO, containing=f"/{self.chance.choice(list(self.topics))}-", after=1)
+        await asyncio.sleep(self.chance.uniform(0.5, 5.0))
+        self.cluster.kill(number, power=False)
 
     async def _clock(self) -> None:
         by_ms = self.chance.choice((50, 5_000, 3_600_000, 100_000_000))
@@ -266,7 +277,7 @@ class Faults:
         if not self.cluster.is_dynamic or len(voters) < 2:
             return
         key = self.chance.choice(voters)
-        request = remove_raft_voter.Request(voter_id=key.id, voter_directory_id=key.directory_id)
+        request = remove_raft_voter.Request(cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id)
         answer = await self.cluster.ask(remove_raft_voter.API, request)
         self.sim.counters["voters_removed"] += answer is not None and not answer.error_code
 

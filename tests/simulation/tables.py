@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .batch import Summary, run_seeds
-from .found_by import FOUND_BY
+from .found_by import FOUND_BY, NOT_SEEN
 from .rare_states import RARE, STATES
 
 MOST_SEEDS = {"cluster": 400}  # in which a planted bug is to be found; in the other scenarios 200
@@ -13,12 +13,12 @@ MOST = 200
 
 
 def most_seeds(plant: str) -> int:
-    return MOST_SEEDS.get(FOUND_BY[plant], MOST)
+    return MOST_SEEDS.get(FOUND_BY.get(plant, "cluster"), MOST)
 
 
 def rules(scenarios: list[str], processes: int) -> Iterator[str]:
     """A line for each planted bug of these scenarios: how many seeds are needed to see it, and by what."""
-    for plant, scenario in FOUND_BY.items():
+    for plant, scenario in [*FOUND_BY.items(), *((each, "cluster") for each in NOT_SEEN)]:
         if scenario in scenarios:
             found = run_seeds(
                 scenario, range(most_seeds(plant)), plant=plant, processes=processes, stop_at_failure=True

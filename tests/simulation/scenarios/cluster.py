@@ -42,7 +42,7 @@ async def run_cluster(sim: Simulation) -> None:
     await brokers.make_topic(TOPIC, PARTITIONS, {"min.insync.replicas": str(MIN_INSYNC)})
     topics = {TOPIC: PARTITIONS}
     if has_loose := chance.random() < 0.3:
-        await brokers.make_topic(LOOSE, 1, {"unclean.leader.election.enable": "true"})
+        await brokers.make_topic(LOOSE, 1, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
         topics[LOOSE] = 1
     watch = Watch(brokers, (LOOSE,), {TOPIC: MIN_INSYNC})
     workloads = [Workload(f"w{number}", TOPIC) for number in range(3)]
@@ -83,9 +83,14 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
     chance = sim.random
     size = chance.choice((3, 3, 3, 4, 5, 5, 6, 7))
     voters = 3 if size < 5 else chance.choice((3, 5))
-    options = {"durability": "fsync" if is_durable else "page_cache"}
-    if chance.random() < 0.3:  # a follower is soon one that lags
-        options["replica.lag.time.max.ms"] = "2000"
+    # With 1, as in Kafka, the last in-sync replica may be the one that has lost its disk when all start again: those
+    # that are back before it have left, and are not eligible.
+    options = {
+        "durability": "fsync" if is_durable else "page_cache",
+        "min.insync.replicas": str(MIN_INSYNC),
+    }
+    if chance.random() < 0.6:  # a follower is soon one that lags
+        options["replica.lag.time.max.ms"] = chance.choice(("1000", "2000"))
     if chance.random() < 0.4:
         options["metadata.log.max.record.bytes.between.snapshots"] = chance.choice(("300", "3000"))
         options["controller.quorum.fetch.snapshot.max.bytes"] = "1000"
