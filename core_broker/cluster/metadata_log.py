@@ -302,10 +302,10 @@ class MetadataLog:
         except OSError as error:
             raise StorageError(error, directory, "cannot write a snapshot in") from error
 
-    def read_snapshot(self, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """(size of the newest snapshot, its bytes at a position). It blocks. Raises OSError."""
-        assert self.snapshot is not None
-        file = self.log.files.open(f"{self.log.directory}/{snapshot_name(*self.snapshot)}", create=False)
+    def read_snapshot(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """(its size, its bytes at a position). It blocks. Raises OSError; FileNotFoundError if a newer one has taken
+        its place."""
+        file = self.log.files.open(f"{self.log.directory}/{snapshot_name(*snapshot)}", create=False)
         try:
             return file.size, file.pread(min(max_bytes, max(0, file.size - position)), position)
         finally:

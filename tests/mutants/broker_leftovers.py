@@ -45,7 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a fetch that ends goes on waiting for data",
         f"{SERVER}apis/fetch.py",
-        "                wanted.cancel()\n",
+        "        for wanted in self._wanted.values():\n            stop_waiting(wanted)\n",
         "",
         (FETCHED,),
     ),

@@ -60,7 +60,7 @@ class Served:
             return
         if isinstance(response, m.FetchSnapshotAnswer) and response.snapshot is not None:
             task = asyncio.get_running_loop().create_task(
-                self._answer_snapshot(asked, response), name="reading a metadata snapshot"
+                self._answer_snapshot(asked, response, response.snapshot), name="reading a metadata snapshot"
             )
             self._reading[task] = asked
             task.add_done_callback(self._reading.pop)
@@ -85,10 +85,12 @@ class Served:
             return replace(response, error=ErrorCode.UNKNOWN_SERVER_ERROR, read_from=None)
         return replace(response, records=records)
 
-    async def _answer_snapshot(self, asked: _Asked, response: m.FetchSnapshotAnswer) -> None:
+    async def _answer_snapshot(
+        self, asked: _Asked, response: m.FetchSnapshotAnswer, snapshot: m.OffsetAndEpoch
+    ) -> None:
         max_bytes = min(asked.request.max_bytes, self._member.snapshot_max_bytes)
         try:
-            size, data = await self._log.log.files.run(self._log.read_snapshot, response.position, max_bytes)
+            size, data = await self._log.log.files.run(self._log.read_snapshot, snapshot, response.position, max_bytes)
         except OSError:  # another one has taken its place
             response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         else:

@@ -132,6 +132,21 @@ def test_large_image_is_many_batches_between_two_control_batches(tmp_path):
 
 
 @run_by(in_loop)
+async def test_who_fetches_a_snapshot_gets_no_part_of_the_next_one(tmp_path):
+    node = await Node(tmp_path, ALWAYS).start()
+    await node.submit(REGISTER)
+    first = node.log.snapshot
+    assert first is not None
+    size, data = node.log.read_snapshot(first, 0, 1 << 20)
+    assert len(data) == size > 0
+    await node.submit(CreateTopics([new_topic("a")]))
+    assert node.log.snapshot not in (None, first)
+    with pytest.raises(FileNotFoundError):
+        node.log.read_snapshot(first, 0, 1 << 20)
+    await node.controller.close()
+
+
+@run_by(in_loop)
 async def test_the_log_before_a_snapshot_goes_and_a_start_goes_on_from_it(tmp_path):
     node = await Node(tmp_path, ALWAYS).start()
     await node.submit(*COMMANDS)
