@@ -73,8 +73,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a fetch that is refused waits",
         FETCH,
-        "            if code or data.diverging_epoch is not None:\n                at_once = True\n",
-        "            if data.diverging_epoch is not None:\n                at_once = True\n",
+        "        if data.error_code or data.diverging_epoch is not None or",
+        "        if data.diverging_epoch is not None or",
         (FETCH_REFUSED,),
     ),
     Mutant(
