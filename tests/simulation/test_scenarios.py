@@ -36,7 +36,7 @@ LIVELY = {
         "kills": 0.8,
         "looks": 1.0,
         "moves": 0.2,
-        "partitions": 0.2,
+        "partitions": 0.1,
         "power_cuts": 0.2,
         "rolled": 0.1,
         "unregistered": 0.02,
