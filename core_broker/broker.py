@@ -284,6 +284,8 @@ class Broker:
         await logs.set_aside(lambda topic, index: not self._is_here(image.partition(topic, index)))
         controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
         controller.subscribe(replicas.apply)
+        assert self._assignments is not None
+        controller.subscribe(self._assignments.metadata_changed)
         controller.subscribe(self._brokers_changed)
         controller.subscribe(lambda delta: log_without_effect(delta, image))
         await services.groups.host.start()

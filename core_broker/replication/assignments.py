@@ -16,7 +16,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import assign_replicas_to_dirs as m
-from ..cluster.image import MetadataImage
+from ..cluster.image import Delta, MetadataImage
 from ..cluster.partition_image import LOST, MIGRATING
 from ..pauses import Pauses, RetryDelay
 
@@ -62,6 +62,12 @@ class Assignments:
         self._looked_at[topic, index] = None
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="directories of replicas")
+
+    def metadata_changed(self, delta: Delta) -> None:
+        """What was told may have come true only after the partition's state had changed again."""
+        for topic, indexes in delta.changed.items():
+            for index in indexes:
+                self.look(topic, index)
 
     async def settled(self) -> None:
         """Wait until the controller knows all that was to be told by now.

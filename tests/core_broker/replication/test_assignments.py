@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from isthmus.core_broker.cluster.controller import AssignDirectories
+from isthmus.core_broker.cluster.image import Delta
 from isthmus.core_broker.cluster.partition_image import LOST
 from isthmus.core_broker.replication.assignments import Ask, Assignments
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -71,6 +72,32 @@ def test_what_is_offline_here_is_told_as_lost() -> None:
 
     asyncio.run(tell(cluster, ask, is_offline=True))
     assert told == [LOST]
+
+
+def test_a_log_that_is_online_before_its_loss_is_known_is_told_again() -> None:
+    cluster = with_a_new_disk()
+    offline, told = [True], []
+
+    async def scenario() -> None:
+        async def ask(request: Any, timeout_ms: float) -> Any:
+            [directory] = request.directories
+            told.append(directory.id)
+            if directory.id == LOST:
+                offline.clear()
+                assignments.look("t", 0)  # it is online again, and the metadata does not know of the loss yet
+            rows = [(directory.id, each.topic_id, [0]) for each in directory.topics]
+            cluster.run(AssignDirectories(2, request.broker_epoch, rows))
+            return assign.Response()
+
+        epoch = cluster.image.brokers[2].epoch
+        assignments = Assignments(2, NEW, cluster.image, ask, lambda: epoch, lambda topic, index: bool(offline))
+        assignments.look("t", 0)
+        await assignments.settled()
+        assignments.metadata_changed(Delta(changed={"t": {0: None}}))
+        await assignments.settled()
+
+    asyncio.run(scenario())
+    assert told == [LOST, NEW] and cluster.partition().directory_of(2) == NEW
 
 
 async def tell(cluster: Cluster, ask: Ask, is_offline: bool = False) -> None:
