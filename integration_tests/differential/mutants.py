@@ -89,9 +89,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what_a_limit_left_out_has_nothing_to_tell",
         f"{APIS}.fetch",
-        "            wanted.size = 0\n            if wanted.is_idle:",
+        "            wanted.size = 0\n            if wanted.is_idle and",
         "            found, size, wanted.size = wanted.partition, wanted.size, 0\n"
-        "            if wanted.is_idle or (found and not size and found.high_watermark == wanted.high_watermark):",
+        "            left_out = found and not size and found.high_watermark == wanted.high_watermark\n"
+        "            if (wanted.is_idle or left_out) and",
         "what_a_limit_left_out_comes_next",
     ),
     Mutant(
