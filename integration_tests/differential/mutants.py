@@ -175,8 +175,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "elects_leaders_that_need_no_election",
         f"{CONTROLLER}.elect_leaders",
-        "if not needed:",
-        "if False:",
+        "        raise _refused(ErrorCode.ELECTION_NOT_NEEDED)\n",
+        "        return PartitionChangeRecord(partition_id=index, topic_id=topic_image.id, leader=partition.leader)\n",
         "elections_that_are_not_needed",
     ),
     Mutant(
