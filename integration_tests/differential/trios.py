@@ -12,7 +12,13 @@ from typing import Any
 from integration_tests.brokers import running_cluster
 from integration_tests.peers.peers import cluster
 from integration_tests.waiting import until
-from isthmus.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
+from isthmus.protocol.messages import (
+    create_topics,
+    describe_cluster,
+    describe_quorum,
+    elect_leaders,
+    metadata,
+)
 from isthmus.protocol.schema import Struct
 
 from .normalise import VOLATILE
@@ -124,15 +130,22 @@ class Trio:
         return next(each for each in IDS if each != self.active_controller())
 
     def elect_another_than(self, node: int) -> None:
-        """Have another controller than this node's: what was passed on to it would wait as long as it hangs."""
-        if self.active_controller() != node:
-            return
-        self.signal(node, signal.SIGSTOP)
-        try:
-            until(lambda: node not in self.alive(), "another controller has fenced it", SETTLE_S)
-        finally:
-            self.signal(node, signal.SIGCONT)
-        until(lambda: self.alive() == [*IDS], "all brokers are there again", SETTLE_S)
+        """Have another controller than this node's: what was passed on to it would wait as long as it hangs.
+
+        A node of Kafka passes requests on to the controller that it found last, until that one answers to a change that
+        it is none, or not at all for 30 s. So each of the others is made to ask for a change, of a topic that is not.
+        """
+        if self.active_controller() == node:
+            self.signal(node, signal.SIGSTOP)
+            try:
+                until(lambda: node not in self.alive(), "another controller has fenced it", SETTLE_S)
+            finally:
+                self.signal(node, signal.SIGCONT)
+            until(lambda: self.alive() == [*IDS], "all brokers are there again", SETTLE_S)
+        nothing = elect_leaders.TopicPartitions(topic="none", partitions=[0])
+        for each in IDS:
+            if each != node:
+                self.ask(each, elect_leaders.Request(topic_partitions=[nothing], timeout_ms=20_000))
 
     def close(self) -> None:
         for each in self._connections.values():
