@@ -124,8 +124,7 @@ DIFFERENCES: dict[int, str] = {
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
-    "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); "
-    "min.insync.replicas is a default, where Kafka's formatter sets it for the cluster",
+    "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST)",
     33: "AlterConfigs keeps the options of mirrors. It refuses a broker's options that cannot be honoured, and unknown "
     "names (INVALID_CONFIG), see configuration.md",
     35: "DescribeLogDirs lists the sizes of all other partitions where one is offline, see above",

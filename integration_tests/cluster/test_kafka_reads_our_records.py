@@ -93,16 +93,22 @@ def test_the_metadata_log(tmp_path):
     )
     records = [each["value"] for each in decoded(lines)]
     assert [record["type"] for record in records] == [
-        "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "CONFIG_RECORD", "PARTITION_RECORD", "PARTITION_CHANGE_RECORD",
-        "REGISTER_BROKER_RECORD", "PARTITION_RECORD", "PRODUCER_IDS_RECORD", "REMOVE_TOPIC_RECORD",
+        "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD",
+        "TOPIC_RECORD", "CONFIG_RECORD", "PARTITION_RECORD",
+        "PARTITION_CHANGE_RECORD", "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD",
+        "PARTITION_CHANGE_RECORD", "PARTITION_RECORD", "PRODUCER_IDS_RECORD", "REMOVE_TOPIC_RECORD",
     ]  # fmt: skip
-    broker, first, option, partition, change, _, _, ids, removed = (record["data"] for record in records)
-    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", False)
+    broker, unfenced, first, option, partition, lost, _, _, change, _, ids, removed = (
+        record["data"] for record in records
+    )
+    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", True)
+    assert unfenced == {"brokerId": 1, "brokerEpoch": broker["brokerEpoch"], "fenced": -1}  # which is to unfence it
     assert broker["endPoints"] == [{"name": "PLAINTEXT", "host": "h", "port": 9092, "securityProtocol": 0}]
     assert first == {"name": "t", "topicId": topic} and removed == {"topicId": topic}
     assert option == {"resourceType": 2, "resourceName": "t", "name": "retention.ms", "value": "5"}
     assert (partition["replicas"], partition["isr"], partition["leader"], partition["leaderEpoch"]) == ([1], [1], 1, 0)
-    assert (change["partitionId"], change["topicId"], change["leader"]) == (0, topic, 1)
+    assert lost == {"partitionId": 0, "topicId": topic, "leader": -1}  # the broker has started again, and is fenced
+    assert change == {"partitionId": 0, "topicId": topic, "leader": 1}
     assert ids["nextProducerId"] > 0
 
 

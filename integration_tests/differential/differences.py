@@ -82,7 +82,6 @@ OWN_OPTIONS: dict[str, tuple[str, ...]] = {  # with what is told of them differe
     "max.connections": ("config_source", "value"),  # no more than the system allows
     "node.id": (),
     "offsets.topic.num.partitions": (),
-    "offsets.topic.replication.factor": (),
     "process.roles": (),
     "queued.max.request.bytes": (),
     "socket.listen.backlog.size": (),
@@ -100,15 +99,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         for name in (option.name for option in TOPIC_OPTIONS if option.own)
     ),
     Difference("CreateTopics.topics.configs", BY_NAME, HASHED),
-    Difference(
-        "CreateTopics.topics.configs[min.insync.replicas].config_source",
-        LEFT_OUT,
-        "Kafka's formatter sets it for the cluster (KIP-966), to the same value",
-    ),
-    *(
-        Difference(f"DescribeConfigs.results.configs[min.insync.replicas].{name}", LEFT_OUT, "the same")
-        for name in ("config_source", "synonyms")
-    ),
     Difference("DescribeConfigs.results.configs", BY_NAME, HASHED),
     *(
         Difference(
@@ -119,12 +109,6 @@ DIFFERENCES: tuple[Difference, ...] = (
             fields,
         )
         for name, fields in OWN_OPTIONS.items()
-    ),
-    Difference(
-        "DescribeConfigs.results.configs[min.insync.replicas]",
-        LEFT_OUT,
-        "Kafka's formatter sets it for the cluster (KIP-966)",
-        "describes_what_was_set_for_all_brokers",
     ),
     Difference(
         "DescribeConfigs.results",

@@ -89,9 +89,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what_a_limit_left_out_has_nothing_to_tell",
         f"{APIS}.fetch",
-        "            wanted.size = 0\n            if wanted.is_idle:",
+        "            wanted.size = 0\n            if wanted.is_idle and",
         "            found, size, wanted.size = wanted.partition, wanted.size, 0\n"
-        "            if wanted.is_idle or (found and not size and found.high_watermark == wanted.high_watermark):",
+        "            left_out = found and not size and found.high_watermark == wanted.high_watermark\n"
+        "            if (wanted.is_idle or left_out) and",
         "what_a_limit_left_out_comes_next",
     ),
     Mutant(
@@ -174,8 +175,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "elects_leaders_that_need_no_election",
         f"{CONTROLLER}.elect_leaders",
-        "if not needed:",
-        "if False:",
+        "        raise _refused(ErrorCode.ELECTION_NOT_NEEDED)\n",
+        "        return PartitionChangeRecord(partition_id=index, topic_id=topic_image.id, leader=partition.leader)\n",
         "elections_that_are_not_needed",
     ),
     Mutant(

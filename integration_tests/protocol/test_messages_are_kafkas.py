@@ -22,6 +22,7 @@ from .kafkas_messages import ask, class_of
 # Not Kafka's; and keys of group records, in which the type's number stands where others have their version.
 OTHERS = (
     *("MirrorAppendRequest", "MirrorAppendResponse", "MirrorLinkRecord"),
+    *("RaiseLeaderEpochRequest", "RaiseLeaderEpochResponse"),
     *("OffsetCommitKey", "GroupMetadataKey"),
 )
 KAFKAS = [codec for name, codec in CODECS.items() if name not in OTHERS]
@@ -34,6 +35,12 @@ OTHER_VERSIONS = {
 OTHER_DEFAULTS = (
     *("AlterPartitionReassignmentsResponse", "ListPartitionReassignmentsResponse"),
     *("RegisterBrokerRecord", "GroupMetadataValue"),
+)
+# The leader's address is left out of versions without it, which Kafka's code does before its class would refuse it.
+LEFT_OUT = "node_endpoints."
+LEAVE_IT_OUT = (
+    *("FetchResponse", "FetchSnapshotResponse", "VoteResponse"),
+    *("BeginQuorumEpochResponse", "EndQuorumEpochResponse"),
 )
 FEW = settings(max_examples=5, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -107,7 +114,10 @@ def test_versions_without_a_field_refuse_it_or_leave_it_out_alike():
     wrong: dict[str, Any] = {}
     for (codec, name, message, version), answer in zip(cases, ask(questions), strict=True):
         ours = written(codec, message, version)
-        if ours != answer.get("bytes"):
+        theirs = answer.get("bytes")
+        if theirs is None and codec.name in LEAVE_IT_OUT and name.startswith(LEFT_OUT):
+            theirs = written(codec, codec.struct(), version)
+        if ours != theirs:
             wrong[f"{codec.name}.{name} in v{version}"] = (ours, answer)
     assert wrong == {}
 
