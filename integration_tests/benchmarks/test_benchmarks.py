@@ -69,17 +69,17 @@ def test_a_side_is_loaded_until_its_compilers_rest(
 ) -> None:
     left = iter(shares)
     monkeypatch.setattr(warming, "Compiling", lambda side: SimpleNamespace(share=lambda: next(left)))
-    monkeypatch.setattr(warming, "compilers", lambda pid: {1: 0.0})
+    monkeypatch.setattr(warming, "compilers", lambda pids: {1: 0.0})
     now = itertools.count()
     monkeypatch.setattr(warming.time, "perf_counter", lambda: float(next(now)))
-    bench: Any = SimpleNamespace(warms_by_load=True, side=SimpleNamespace(pid=1), warm=lambda seconds: None)
+    bench: Any = SimpleNamespace(warms_by_load=True, side=SimpleNamespace(pids=[1]), warm=lambda seconds: None)
     assert warming.warm(bench, 2.0).rounds == rounds
 
 
 def test_a_side_without_a_compiler_is_loaded_once() -> None:
     bench: Any = SimpleNamespace(
         warms_by_load=True,
-        side=SimpleNamespace(pid=os.getpid(), cpu_seconds=time.process_time),
+        side=SimpleNamespace(pids=[os.getpid()], cpu_seconds=time.process_time),
         warm=lambda seconds: None,
     )
     assert warming.warm(bench, 8.0) == (1, 0.0)

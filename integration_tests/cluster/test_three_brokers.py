@@ -21,6 +21,7 @@ from .sending import TOPIC, Sending, leader_of, read_all
 BEFORE, AFTER = 300, 600  # records acknowledged before the fault, and in all
 SETTLE_S = 40.0
 
+HUNG_MS = 3000  # after which the administrator's client asks another broker
 Fault = Callable[[BrokerCluster, int, int], None]  # (cluster, leader of the partition, active controller)
 
 
@@ -51,7 +52,7 @@ FAULTS: dict[str, Fault] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
     with running_cluster(tmp_path, settings={"broker.session.timeout.ms": 3000}) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": HUNG_MS})
         topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([topic])[TOPIC].result(20)
         sending = Sending(cluster.bootstrap)

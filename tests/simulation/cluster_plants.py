@@ -195,7 +195,7 @@ def producers_are_not_followed(stack: contextlib.ExitStack) -> None:
 
 def power_cuts_lose_nothing(stack: contextlib.ExitStack) -> None:
     """A broker that comes back after a power cut says that it has all it had."""
-    from tests.simulation.files import SimFiles
+    from .files import SimFiles
 
     _replace(stack, SimFiles, "boot_id", lambda self: "the same")
 
