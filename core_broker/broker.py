@@ -376,7 +376,7 @@ class Broker:
         assert self._controller is not None
         metadata = self._controller.metadata
         leaving = asyncio.ensure_future(lifecycle.leave(LEAVE_TIMEOUT_MS))
-        await metadata.unless_cut_off(leaving)
+        await metadata.unless(lambda: metadata.is_cut_off, leaving)
         if leaving.done():
             return leaving.result()
         leaving.cancel()
@@ -434,17 +434,10 @@ async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> N
     Raises KafkaError: the reason why this node, if it is the controller, could not write it, before all others.
     """
     metadata = controller.metadata
-
-    async def failed() -> None:
-        while metadata.failure is None:
-            await metadata.changed()
-
-    loop = asyncio.get_running_loop()
-    working, failing = loop.create_task(work), loop.create_task(failed())
+    working = asyncio.get_running_loop().create_task(work)
     try:
-        await asyncio.wait([working, failing], return_when=asyncio.FIRST_COMPLETED)
+        await metadata.unless(lambda: metadata.failure is not None, working)
     finally:
-        failing.cancel()
         working.cancel()
     (outcome,) = await asyncio.gather(working, return_exceptions=True)
     if metadata.failure is not None:

@@ -98,7 +98,7 @@ class Controller:
             _answer(callback, command.fail(refused))
         task = self._task
         if task is not None:
-            await self.metadata.unless_cut_off(task)
+            await self.metadata.unless(lambda: self.metadata.is_cut_off, task)
             if not task.done():
                 await self.metadata.resign()  # ends its command, whose records nobody else will take
             await task

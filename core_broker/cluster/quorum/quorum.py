@@ -140,12 +140,12 @@ class MetadataQuorum:
         return self._applying.take_removed()
 
     async def changed(self) -> None:
-        """Wait until something was applied, or the leader has changed, or `is_cut_off`."""
+        """Wait until something was applied, or the leader, `is_cut_off` or `failure` has changed."""
         await self._change.wait()
 
-    async def unless_cut_off(self, work: asyncio.Future[Any]) -> None:
-        """Wait for what needs a majority, until there can be none."""
-        while not work.done() and not self.is_cut_off:
+    async def unless(self, is_over: Callable[[], bool], work: asyncio.Future[Any]) -> None:
+        """Wait for some work, but no longer than until a change of the quorum has ended its chance."""
+        while not work.done() and not is_over():
             changed = asyncio.ensure_future(self.changed())
             await asyncio.wait([work, changed], return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
