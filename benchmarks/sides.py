@@ -18,7 +18,7 @@ from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.brokers import BrokerProcess, running_cluster
+from integration_tests.brokers import ROOT, BrokerProcess, running_cluster
 from integration_tests.peers import peers
 from integration_tests.peers.peers import cpu_seconds, metadata, rss_bytes
 
@@ -258,38 +258,33 @@ def _end(process: BrokerProcess) -> None:
         process.kill()
 
 
-@contextlib.contextmanager
-def isthmus(folder: Path, size: int = 1) -> Iterator[Side]:
-    if size > 1:
-        with running_cluster(folder, size, SETTINGS) as made:
-            yield isthmus_side(made.brokers)
-        return
-    process = BrokerProcess(folder, SETTINGS)
-    with contextlib.ExitStack() as held:
-        held.callback(_end, process)
-        process.start()
-        yield isthmus_side({1: process})
-
-
 Maker = Callable[..., contextlib.AbstractContextManager[Side]]  # (folder, size=1)
 
 
-def checkout(root: Path) -> Maker:
-    """Makes the brokers of another checkout of Isthmus, with compiled modules: they take the other side's place."""
+def isthmus_of(root: Path, name: str) -> Maker:
+    """Makes the brokers of a checkout of Isthmus whose modules are compiled."""
 
     @contextlib.contextmanager
-    def other(folder: Path, size: int = 1) -> Iterator[Side]:
+    def made(folder: Path, size: int = 1) -> Iterator[Side]:
         if size > 1:
-            with running_cluster(folder, size, SETTINGS, root.resolve()) as made:
-                yield isthmus_side(made.brokers, OTHER_CHECKOUT)
+            with running_cluster(folder, size, SETTINGS, root) as cluster:
+                yield isthmus_side(cluster.brokers, name)
             return
-        process = BrokerProcess(folder, SETTINGS, root.resolve())
+        process = BrokerProcess(folder, SETTINGS, root)
         with contextlib.ExitStack() as held:
             held.callback(_end, process)
             process.start()
-            yield isthmus_side({1: process}, OTHER_CHECKOUT)
+            yield isthmus_side({1: process}, name)
 
-    return other
+    return made
+
+
+isthmus: Maker = isthmus_of(ROOT, ISTHMUS)
+
+
+def checkout(root: Path) -> Maker:
+    """Makes the brokers of another checkout: they take the other side's place."""
+    return isthmus_of(root.resolve(), OTHER_CHECKOUT)
 
 
 def kafka_with(settings: Mapping[str, str]) -> Maker:
