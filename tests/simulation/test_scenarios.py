@@ -28,7 +28,7 @@ LIVELY = {
     "cluster": {
         "acked": 1.0,
         "batches_read": 0.6,
-        "clock_jumps": 0.1,
+        "clock_jumps": 0.04,
         "commits": 0.4,
         "disk_ENOSPC": 0.1,
         "disks_replaced": 0.05,
