@@ -195,7 +195,7 @@ class Broker:
     def _furnish(self, metadata: MetadataQuorum, logs: LogManager) -> Services:
         """Create all that works on the image, which is empty yet."""
         config, runtime, image = self.config, self.runtime, metadata.image
-        self._controller = controller = Controller(metadata, config, runtime)
+        self._controller = controller = Controller(metadata, config, runtime, self._server.between_brokers)
         if not is_alone(config):  # one that is alone goes on with the topics that it knows
             controller.on_broken = lambda reason: self.on_broken(reason)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
@@ -287,6 +287,8 @@ class Broker:
         assert self._assignments is not None
         controller.subscribe(self._assignments.metadata_changed)
         controller.subscribe(self._brokers_changed)
+        services.departed.metadata_changed(image.everything())
+        controller.subscribe(services.departed.metadata_changed)
         controller.subscribe(lambda delta: log_without_effect(delta, image))
         await services.groups.host.start()
 

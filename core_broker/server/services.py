@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..loggers import Loggers
+from .departed import Departed
 from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
@@ -58,16 +59,18 @@ class Services:
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     encoded_topics: EncodedTopics = field(init=False)
+    departed: Departed = field(init=False)
 
     def __post_init__(self) -> None:
         self.encoded_topics = EncodedTopics(self.image)
+        self.departed = Departed(self.image)
 
-    def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
-        """(id, host, port, rack) of the living brokers, for clients of a listener."""
+    def endpoints(self, listener: str, *, with_departed: bool = False) -> list[tuple[int, str, int, str | None]]:
+        """(id, host, port, rack) of the living brokers, for clients of a listener. with_departed: see `departed.py`."""
         found = []
         for node, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoints.get(listener)
-            if endpoint is not None and not broker.fenced:
+            if endpoint is not None and (not broker.fenced or (with_departed and self.departed.is_named(node))):
                 found.append((node, endpoint.host, endpoint.port, broker.rack))
         return found
 

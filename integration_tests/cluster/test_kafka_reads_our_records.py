@@ -44,7 +44,7 @@ async def started(folder: Path) -> tuple[MetadataLog, Controller]:
     runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
     log = await MetadataLog.open(RealFiles(1), str(folder), runtime)
     metadata = MetadataQuorum(log, MetadataImage("cluster"), runtime, alone(1))
-    controller = Controller(metadata, BrokerConfig(), runtime)
+    controller = Controller(metadata, BrokerConfig(), runtime, "PLAINTEXT")
     await metadata.start()
     return log, controller
 

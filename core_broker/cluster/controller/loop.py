@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -23,6 +24,7 @@ from ..image import MetadataImage
 from ..quorum.applying import React
 from ..quorum.quorum import MetadataQuorum
 from .common import Command, View
+from .probe import is_gone
 from .watch import Watch, now_ms
 
 MAX_WAITING_COMMANDS = 10_000
@@ -32,19 +34,22 @@ logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """image: that of `metadata`. The type of a command's result is defined by its class; it never raises.
+    """image: that of `metadata`. between_brokers: the name of the listeners by which brokers reach each other. The type
+    of a command's result is defined by its class; it never raises.
 
     If the metadata log cannot be written, all later commands fail with KAFKA_STORAGE_ERROR. After a lack of disk space
     this ends when there is some. Then a command in doubt is decided: it is done if it is in the log.
     """
 
-    def __init__(self, metadata: MetadataQuorum, config: BrokerConfig, runtime: Runtime) -> None:
+    def __init__(
+        self, metadata: MetadataQuorum, config: BrokerConfig, runtime: Runtime, between_brokers: str
+    ) -> None:
         self.metadata = metadata
         self.image: MetadataImage = metadata.image
         self.log = metadata.log
         self.config = config
         self.runtime = runtime
-        self.watch = Watch(metadata.image, config, self.submit)
+        self.watch = Watch(metadata.image, config, self.submit, partial(is_gone, between_brokers))
         self.failure: KafkaError | None = None
         self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
         self.on_broken: Callable[[str], None] = lambda reason: None  # the log is offline until the broker starts again

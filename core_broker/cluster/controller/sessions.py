@@ -1,16 +1,17 @@
 """Which brokers are alive, as the active controller knows it: when each was heard of last. Nothing of it is in the log.
 
-Kafka's BrokerHeartbeatManager, and one thing more: a connection that is lost. A process that dies closes its
-connections at once, but is missed only after the session timeout. So the loss of the connection that brought the last
-heartbeat sets a second, short deadline, which the next heartbeat clears. Whoever becomes the active controller starts
-all sessions anew. Brokers of Kafka's own have no short deadlines: they look for a new controller with their next
-heartbeat only.
+Kafka's BrokerHeartbeatManager, and two things more. A process that dies closes its connections at once, but is missed
+only after the session timeout. So the loss of the connection that brought the last heartbeat sets a second, short
+deadline, which the next heartbeat clears; and a process that is found to be gone has no time left. Whoever becomes the
+active controller starts all sessions anew. Brokers of Kafka's own have no short deadlines: they look for a new
+controller with their next heartbeat only.
 
 Times are loop time, and given by the caller.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,7 +28,8 @@ class Session:
     """metadata_offset: up to where the broker has applied the metadata log.
 
     shutdown_offset: the others must have applied the log up to there before the broker may shut down; None if it does
-    not mean to. lost_ms: when its connection was lost, None while it has one. is_ours: by its registration.
+    not mean to. is_ours: by its registration. via: the connection that brought the last heartbeat; None if there is
+    none, or none any more. lost_ms: when the short deadline began, None while there is none. is_gone: its process is.
     """
 
     epoch: int
@@ -37,6 +39,7 @@ class Session:
     metadata_offset: int = -1
     shutdown_offset: int | None = None
     lost_ms: float | None = None
+    is_gone: bool = False
 
 
 class Sessions:
@@ -64,15 +67,24 @@ class Sessions:
         session = self._by_broker.get(broker.id)
         if session is None or session.epoch != broker.epoch:
             session = self._by_broker[broker.id] = _session(broker, now_ms)
-        session.heard_ms, session.via, session.lost_ms = now_ms, via, None
+        session.heard_ms, session.via, session.lost_ms, session.is_gone = now_ms, via, None, False
         session.metadata_offset = metadata_offset
 
-    def lost(self, via: object, now_ms: float) -> bool:
-        """A connection was closed by its peer, or broke. Whether the last heartbeat of a broker came by it."""
-        found = [each for each in self._by_broker.values() if each.via is via and each.is_ours]
-        for session in found:
-            session.lost_ms, session.via = now_ms, None
-        return bool(found)
+    def lost(self, via: object, now_ms: float) -> list[int]:
+        """A connection was closed by its peer, or broke. The ids of the brokers whose last heartbeats came by it."""
+        found = [(broker_id, each) for broker_id, each in self._by_broker.items() if each.via is via]
+        for _, session in found:
+            session.via = None
+            session.lost_ms = now_ms if session.is_ours else None
+        return [broker_id for broker_id, _ in found]
+
+    def gone(self, broker: BrokerInfo) -> bool:
+        """The process of a broker is gone. False if a heartbeat has come by a connection that lasts."""
+        session = self._of(broker)
+        if session is None or session.via is not None:
+            return False
+        session.is_gone = True
+        return True
 
     def answered(self, broker_id: int, is_fenced: bool, in_controlled_shutdown: bool, offset: int) -> None:
         """A heartbeat was decided. offset: of the last record of that decision."""
@@ -114,11 +126,17 @@ class Sessions:
             del self._by_broker[broker_id]
         return over
 
+    @property
+    def ids(self) -> list[int]:
+        return list(self._by_broker)
+
     def _of(self, broker: BrokerInfo) -> Session | None:
         session = self._by_broker.get(broker.id)
         return session if session is not None and session.epoch == broker.epoch else None
 
     def _deadline_ms(self, session: Session) -> float:
+        if session.is_gone:
+            return -math.inf
         deadline_ms = session.heard_ms + self.timeout_ms
         return deadline_ms if session.lost_ms is None else min(deadline_ms, session.lost_ms + self.lost_connection_ms)
 

@@ -1,16 +1,17 @@
 """What the active controller does without being asked: it fences brokers whose sessions are over, and has preferred
-replicas lead again. The timers of `sessions.py` and `balance_leaders.py`; nothing is decided here.
+replicas lead again. The timers of `sessions.py` and `balance_leaders.py`, and the probes of brokers that may be gone;
+nothing is decided here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...config import BrokerConfig
-from ..image import MetadataImage
+from ..image import BrokerInfo, MetadataImage
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Item
@@ -22,19 +23,25 @@ UNCLEAN_CHECK_S = 300.0  # between two looks for partitions that only an unclean
 SESSIONS = "sessions"  # the timer of the next session that ends
 RETRY_S = 1.0  # until a broker is to be fenced again, if it could not be
 
+IsGone = Callable[[BrokerInfo], Awaitable[bool]]
 Submit = Callable[[Command, Callable[[Any], None]], None]
 
 log = logging.getLogger(__name__)
 
 
 class Watch:
-    """It runs from `start` to `stop`, while this node is the active controller. submit: the controller's."""
+    """It runs from `start` to `stop`, while this node is the active controller.
 
-    def __init__(self, image: MetadataImage, config: BrokerConfig, submit: Submit) -> None:
+    submit: the controller's. is_gone: whether the process of a broker is gone, for certain; see `probe.py`.
+    """
+
+    def __init__(self, image: MetadataImage, config: BrokerConfig, submit: Submit, is_gone: IsGone) -> None:
         self.sessions = Sessions(config["broker.session.timeout.ms"], config["broker.lost.connection.timeout.ms"])
         self._image = image
         self._config = config
         self._submit = submit
+        self._is_gone = is_gone
+        self._probes: dict[int, asyncio.Task[None]] = {}  # by broker id
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.is_running = False
 
@@ -49,6 +56,8 @@ class Watch:
         self.is_running = True
         self.sessions.start(self._image.brokers.values(), now_ms(), self._config["node.id"])
         self._submit(Activate(), lambda result: None)
+        for broker_id in self.sessions.ids:
+            self._probe(broker_id)
         self._arm()
         self._later("balance", self._config["leader.imbalance.check.interval.seconds"], self._balance)
         self._later("unclean", UNCLEAN_CHECK_S, self._elect_unclean)
@@ -59,6 +68,9 @@ class Watch:
         for timer in self._timers.values():
             timer.cancel()
         self._timers = {}
+        for probe in self._probes.values():
+            probe.cancel()
+        self._probes = {}
 
     def heartbeat(
         self, command: BrokerHeartbeat, answer: Callable[[HeartbeatResult], None], via: object = None
@@ -82,8 +94,28 @@ class Watch:
 
     def connection_lost(self, via: object) -> None:
         """A connection was closed. If the last heartbeat of a broker came by it, the broker may be gone."""
-        if self.sessions.lost(via, now_ms()):
+        lost = self.sessions.lost(via, now_ms())
+        for broker_id in lost:
+            self._probe(broker_id)
+        if lost:
             self._arm()
+
+    def _probe(self, broker_id: int) -> None:
+        """Find out whether the process of a broker is gone. One probe at a time to a broker."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker_id in self._probes or not self.is_running:
+            return
+
+        async def ask() -> None:
+            if await self._is_gone(broker) and self.sessions.gone(broker):
+                self._expire()
+
+        def done(task: asyncio.Task[None]) -> None:
+            if self._probes.get(broker_id) is task:
+                del self._probes[broker_id]
+
+        task = self._probes[broker_id] = asyncio.get_running_loop().create_task(ask(), name="probe of a broker")
+        task.add_done_callback(done)
 
     def _arm(self) -> None:
         """Look again when the next session ends."""

@@ -122,7 +122,7 @@ def _response(request: Request, context: Context, told: list[Told]) -> Response:
     return Response(
         brokers=[
             MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
-            for node, host, port, rack in services.endpoints(context.listener)
+            for node, host, port, rack in services.endpoints(context.listener, with_departed=True)
         ],
         cluster_id=services.cluster_id,
         controller_id=services.some_broker(),

@@ -43,7 +43,7 @@ class Node:
         node.log = await MetadataLog.open(node.files, str(path), node.runtime)
         node.image = MetadataImage("cluster-x")
         node.metadata = MetadataQuorum(node.log, node.image, node.runtime, alone(1))
-        node.controller = Controller(node.metadata, BrokerConfig(), node.runtime)
+        node.controller = Controller(node.metadata, BrokerConfig(), node.runtime, "PLAINTEXT")
         await node.metadata.start()
         node.epoch = node.metadata.epoch
         node.removed = node.metadata.take_removed()

@@ -48,7 +48,7 @@ class Node:
         self.log = await MetadataLog.open(self.files, str(self.path), runtime)
         self.image = MetadataImage("cluster-x")
         metadata = MetadataQuorum(self.log, self.image, runtime, alone(1))
-        self.controller = Controller(metadata, BrokerConfig(), runtime)
+        self.controller = Controller(metadata, BrokerConfig(), runtime, "PLAINTEXT")
         await metadata.start()
         self.controller.subscribe(self._react)
         self.controller._pauses = self.pauses

@@ -56,7 +56,7 @@ class Node:
     async def start(self) -> Node:
         self.log = await MetadataLog.open(self.files, str(self.path), self.runtime)
         self.metadata = MetadataQuorum(self.log, self.image, self.runtime, alone(1))
-        self.controller = Controller(self.metadata, self.config, self.runtime)
+        self.controller = Controller(self.metadata, self.config, self.runtime, "PLAINTEXT")
         await self.metadata.start()
         return self
 

@@ -9,6 +9,7 @@ from typing import Any
 from isthmus.core_broker.cluster.controller import Balanced, BalanceLeaders, BrokerHeartbeat
 from isthmus.core_broker.cluster.controller.watch import Watch
 from isthmus.core_broker.cluster.features import SUPPORTED
+from isthmus.core_broker.cluster.image import BrokerInfo
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
 
@@ -18,7 +19,7 @@ from .support import Cluster
 class Watched(Cluster):
     """Three brokers, a topic of which each leads one partition, and a watch. Broker 1 is the controller.
 
-    of_kafka: a broker that is not of ours.
+    of_kafka: a broker that is not of ours. gone: brokers of which the process is gone, as a probe finds after 10 ms.
     """
 
     def __init__(self, of_kafka: int | None = None, **options: str) -> None:
@@ -26,9 +27,14 @@ class Watched(Cluster):
         if of_kafka is not None:
             self.start(of_kafka, features=SUPPORTED)
         self.assign("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
-        self.watch = Watch(self.image, self.config, self._submit)
+        self.gone: set[int] = set()
+        self.watch = Watch(self.image, self.config, self._submit, self._is_gone)
         self.sessions = self.watch.sessions
         self.watch.start()
+
+    async def _is_gone(self, broker: BrokerInfo) -> bool:
+        await asyncio.sleep(0.01)
+        return broker.id in self.gone
 
     def _submit(self, command: Any, callback: Callable[[Any], None]) -> None:
         self.now_ms = asyncio.get_running_loop().time() * 1000
@@ -92,6 +98,31 @@ async def test_a_closed_connection_fences_a_broker_soon_unless_it_is_heard_of_by
     assert cluster.fenced() == [2]
     await asyncio.sleep(3.5)
     assert cluster.fenced() == [2]
+    cluster.watch.stop()
+
+
+@run_by(run_checked)
+async def test_a_process_that_is_gone_is_fenced_at_once_whatever_took_its_connection(sim: Simulation, /) -> None:
+    cluster = Watched(of_kafka=2)
+    cluster.heartbeat(2, via="a")
+    cluster.heartbeat(3, via="b")
+    cluster.gone = {1, 2, 3}
+    cluster.watch.connection_lost("a")
+    await asyncio.sleep(0.02)
+    assert cluster.fenced() == [2]
+    cluster.watch.connection_lost("b")
+    cluster.heartbeat(3, via="c")
+    await asyncio.sleep(0.5)
+    assert cluster.fenced() == [2]  # 3 lives: it has just said so
+    cluster.watch.stop()
+
+
+@run_by(run_checked)
+async def test_a_new_controller_asks_who_died_with_the_last_one(sim: Simulation, /) -> None:
+    cluster = Watched()
+    cluster.gone = {2}
+    await asyncio.sleep(0.02)
+    assert cluster.fenced() == [2] and cluster.leaders() == [1, 3, 3]
     cluster.watch.stop()
 
 

@@ -50,7 +50,7 @@ class Node:
         log = await MetadataLog.open(process.files, "/data", process.runtime)
         member = self.world.member(self.id)
         quorum = MetadataQuorum(log, MetadataImage("c"), process.runtime, member, LocalPeers(self.world, self))
-        self.controller = Controller(quorum, BrokerConfig(self.options), process.runtime)
+        self.controller = Controller(quorum, BrokerConfig(self.options), process.runtime, "PLAINTEXT")
         self.controller.subscribe(lambda delta: self.seen.extend(delta.created))
         self.quorum = quorum
         await quorum.start()

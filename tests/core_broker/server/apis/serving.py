@@ -48,7 +48,7 @@ class Serving:
         await self.logs.open(1)
         metadata_log = await MetadataLog.open(self.files, self.logs.data_dir, self.runtime)
         metadata = MetadataQuorum(metadata_log, self.image, self.runtime, alone(1))
-        self.controller = Controller(metadata, self.config, self.runtime)
+        self.controller = Controller(metadata, self.config, self.runtime, "PLAINTEXT")
         await metadata.start()
         self._take_options()
         self.replicas = ReplicaManager(self.image, self.logs, self.config, self.runtime, 1)
