@@ -39,8 +39,8 @@ def balanced(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Brok
 
 
 class _Copies:
-    """Replicas that change their broker: where that can be, such that leaders even out, too, since a sole replica leads
-    wherever it is."""
+    """Replicas that change their broker: where that can be, such that leaders even out, too. A sole replica leads
+    wherever it is, so that no broker shall get more of these than its share of leaders."""
 
     def __init__(
         self, where: Where, held: dict[int, dict[TopicPartition, None]], racks: Mapping[int, str | None]
@@ -49,10 +49,12 @@ class _Copies:
         self._held = held
         self._racks = racks
         self._leads = Counter(nodes[0] for nodes in where.values() if nodes)
+        self._sole = Counter(nodes[0] for nodes in where.values() if len(nodes) == 1)
+        self._share = len(where) // max(1, len(held))  # of leaders, for each broker
 
     def possible(self, source: int, target: int) -> TopicPartition | None:
         found: TopicPartition | None = None
-        gives_a_leader = self._leads[source] > self._leads[target]
+        gives_a_leader = self._leads[source] > self._leads[target] and self._sole[target] < self._share
         for tp in self._held[source]:
             nodes = self._where[tp]
             if target not in nodes and self._spread(nodes, source, target) >= self._spread(nodes, source, source):
@@ -68,6 +70,9 @@ class _Copies:
         if at == 0:
             self._leads[source] -= 1
             self._leads[target] += 1
+        if len(nodes) == 1:
+            self._sole[source] -= 1
+            self._sole[target] += 1
         del self._held[source][tp]
         self._held[target][tp] = None
 

@@ -95,6 +95,10 @@ def test_a_rack_is_not_left_for_the_sake_of_counts() -> None:
 
 def test_sole_replicas_and_others_are_mixed_so_that_leaders_are_even_too() -> None:
     """Broker 2 was drained: it gets some of what is led elsewhere, and some followers."""
-    placed = {TopicPartition("sole", n): Placed((1 + 2 * (n % 2),), (), 1) for n in range(9)}
-    placed |= {TopicPartition("t", n): Placed((1, 3) if n % 2 else (3, 1), (), 1) for n in range(6)}
-    assert counts(after(placed, [Broker(1), Broker(2), Broker(3)]), [1, 2, 3]) == ([7, 7, 7], [5, 5, 5])
+    for seed in range(200):
+        chance = random.Random(seed)
+        sole = {
+            TopicPartition("sole", n): Placed((chance.choice((1, 3)) if n == 8 else 1 + 2 * (n % 2),)) for n in range(9)
+        }
+        placed = sole | {TopicPartition("t", n): Placed(tuple(chance.sample((1, 3), 2)), (), 1) for n in range(6)}
+        assert counts(after(placed, [Broker(1), Broker(2), Broker(3)]), [1, 2, 3]) == ([7, 7, 7], [5, 5, 5]), seed
