@@ -10,9 +10,10 @@ import asyncio
 import errno
 from collections.abc import Callable
 
+from isthmus.core_broker.cluster.features import LATEST, METADATA_VERSION
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import alter_partition_reassignments as moves
-from isthmus.protocol.messages import elect_leaders, remove_raft_voter, unregister_broker
+from isthmus.protocol.messages import elect_leaders, remove_raft_voter, unregister_broker, update_features
 from isthmus.protocol.primitives import uuid_to_str
 
 from .brokers import CLUSTER_ID, Cluster
@@ -20,10 +21,11 @@ from .network import Link
 
 ALWAYS = ("kill", "power")
 KINDS = (
-    "all", "bad_disk", "clock", "cut", "drain", "elect", "full", "grow", "hang", "move", "one_way", "reset", "roll",
-    "shortage", "slow_disk", "slow_network", "swap", "voter",
+    "all", "bad_disk", "clock", "cut", "drain", "elect", "full", "grow", "hang", "late_answers", "move", "one_way",
+    "reset", "roll", "shortage", "slow_disk", "slow_network", "swap", "voter",
 )  # fmt: skip
 LONGEST_HANG_S = 15.0
+LATEST_S = 9.0  # of a message: longer than anybody waits for a member of the quorum
 DRAIN_S = 20.0  # until a broker has no replica any more
 ROOM_BYTES = 3_000  # at most, on a disk that is filling up
 
@@ -40,6 +42,8 @@ class Faults:
         self.is_durable = is_durable
         kinds = self.chance.sample(KINDS, self.chance.randint(0, 7))  # with none there are crashes alone
         self.kinds = [*ALWAYS, *kinds, *kinds]
+        if cluster.releases.level:
+            self.kinds += [*self.kinds[:1], "upgrade", "upgrade"]
         self._ends: list[Callable[[], None]] = []  # of what lasts
 
     async def one(self) -> None:
@@ -128,14 +132,24 @@ class Faults:
         """Messages from and to one broker are late."""
         name = self.cluster.hosts[self._any()].name
         worst_s = self.chance.choice((0.05, 0.3, 1.5))
-        slow, usual = (0.0002, worst_s), Link().latency_s
-        links = [link for pair, link in self.sim.network.links.items() if name in pair]
+        self._slow_down([link for pair, link in self.sim.network.links.items() if name in pair], (0.0002, worst_s))
+
+    async def _late_answers(self) -> None:
+        """What one broker sends to others is later than they wait: they ask again, and what they asked is done
+        twice."""
+        name = self.cluster.hosts[self._any()].name
+        links = [link for (sender, _), link in self.sim.network.links.items() if sender == name]
+        self._slow_down(links, self.chance.choice(((1.0, 3.0), (0.0002, LATEST_S))))
+
+    def _slow_down(self, links: list[Link], latency_s: tuple[float, float]) -> None:
+        """For a while."""
+        usual = Link().latency_s
 
         def set_latency(latency_s: tuple[float, float]) -> None:
             for link in links:
                 link.latency_s = latency_s
 
-        set_latency(slow)
+        set_latency(latency_s)
         self._lasts(self.chance.uniform(2.0, 20.0), lambda: set_latency(usual))
 
     # --- Disks and clocks ---------------------------------------------------------------------------------------------
@@ -280,6 +294,48 @@ class Faults:
         request = remove_raft_voter.Request(cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id)
         answer = await self.cluster.ask(remove_raft_voter.API, request)
         self.sim.counters["voters_removed"] += answer is not None and not answer.error_code
+
+    async def _upgrade(self) -> None:
+        """Some brokers get this release, one after the other, and somebody tries to finalize its levels."""
+        old = [number for number, host in self.cluster.hosts.items() if self.cluster.releases.of(host.name) < LATEST]
+        for number in old[: self.chance.randint(1, 3)]:
+            await self.upgrade(number)
+        await self.finalize()
+
+    async def upgrade(self, number: int) -> None:
+        """Start a broker again with the software of this release."""
+        if self.cluster.serves(number):
+            await self.cluster.stop(number)
+        self.cluster.kill(number, power=False)
+        del self.cluster.releases.level[self.cluster.hosts[number].name]
+        self.sim.counters["upgraded"] += 1
+        self.cluster.begin(number)
+        await asyncio.sleep(self.chance.uniform(0.0, 3.0))
+
+    async def finalize(self) -> bool:
+        """Ask for the levels of this release; whether they are finalized. Not while a broker does not know them."""
+        update = update_features.FeatureUpdate(feature=METADATA_VERSION, max_version_level=LATEST)
+        older = [each for each in self.cluster.hosts if self._is_older(each)]
+        answer = await self.cluster.ask(update_features.API, update_features.Request(feature_updates=[update]))
+        if answer is None or answer.error_code:
+            self.sim.counters["levels_refused"] += answer is not None
+            return False
+        older = [each for each in older if self._is_older(each)]
+        assert not older, f"metadata.version is {LATEST} now, which brokers {older} do not know"
+        self.sim.counters["levels_finalized"] += 1
+        return True
+
+    def _is_older(self, number: int) -> bool:
+        host = self.cluster.hosts.get(number)
+        return host is not None and self.cluster.serves(number) and self.cluster.releases.of(host.name) < LATEST
+
+    async def finish_upgrade(self) -> None:
+        """All get this release, and its levels are finalized."""
+        for name in list(self.cluster.releases.level):
+            for number in [each for each, host in self.cluster.hosts.items() if host.name == name]:
+                await self.upgrade(number)
+        while not await self.finalize():
+            await asyncio.sleep(0.5)
 
     async def _shortage(self) -> None:
         """Two at once have little room left."""
