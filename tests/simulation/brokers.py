@@ -187,13 +187,15 @@ class Cluster:
                 return
             await asyncio.sleep(0.3)
 
-    def produce(self, workload: Workload, *, count: int, partition: int) -> asyncio.Future[None]:
+    def produce(self, workload: Workload, *, count: int, partition: int, rest_s: float = 0.0) -> asyncio.Future[None]:
         machine = self.sim.machine(workload.name)
         process = machine.start()
         target = Leader(self, workload.topic, partition)
         pause_s = self.sim.random.choice((0.005, 0.05))
         return process.outcome(
-            produce_by_wire(self.sim, machine, workload, target, count=count, partition=partition, pause_s=pause_s)
+            produce_by_wire(
+                self.sim, machine, workload, target, count=count, partition=partition, pause_s=pause_s, rest_s=rest_s
+            )
         )
 
     async def leader(self, topic: str, partition: int) -> tuple[str, int]:

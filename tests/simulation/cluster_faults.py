@@ -21,11 +21,13 @@ from .network import Link
 
 ALWAYS = ("kill", "power")
 KINDS = (
-    "all", "bad_disk", "clock", "cut", "drain", "elect", "full", "grow", "hang", "late_answers", "move", "one_way",
-    "reset", "roll", "shortage", "slow_disk", "slow_network", "swap", "voter",
+    "all", "bad_disk", "chase", "clock", "cut", "drain", "elect", "flap", "full", "grow", "hang", "late_answers",
+    "move", "one_way", "reset", "roll", "shortage", "slow_disk", "slow_network", "swap", "voter",
 )  # fmt: skip
 LONGEST_HANG_S = 15.0
 LATEST_S = 9.0  # of a message: longer than anybody waits for a member of the quorum
+LONG_CUT_S = 40.0  # longer than anybody waits for the controller
+CHASE_S = 6.0  # until a partition has another leader, or a broker serves again
 DRAIN_S = 20.0  # until a broker has no replica any more
 ROOM_BYTES = 3_000  # at most, on a disk that is filling up
 
@@ -89,12 +91,68 @@ class Faults:
             for each in self.cluster.hosts:
                 self.cluster.kill(each, power=False)
 
+    async def _chase(self) -> None:
+        """Whoever leads a partition is killed soon after it has begun to, again and again, while one of the others has
+        messages late: what only some have is of several epochs."""
+        key = self._any_partition()
+        late = self._leader_of(key, leads=False)
+        if late is not None and self.chance.random() < 0.7:
+            towards = [
+                link for pair, link in self.sim.network.links.items() if pair[1] == self.cluster.hosts[late].name
+            ]
+            self._slow_down(towards, (0.2, 1.0))
+        for _ in range(self.chance.randint(2, 3)):
+            until_s = self.sim.loop.time() + CHASE_S
+            while (leader := self._leader_of(key)) is None and self.sim.loop.time() < until_s:
+                await asyncio.sleep(0.05)
+            if leader is None:
+                return
+            await asyncio.sleep(self.chance.uniform(0.0, 0.5))
+            self.cluster.kill(leader, power=False)
+            if self.chance.random() < 0.5:
+                self.cluster.begin(leader)
+
+    async def _flap(self) -> None:
+        """A follower dies again as soon as it is back, while what its leader says may be late."""
+        key = self._any_partition()
+        leader, follower = self._leader_of(key), self._leader_of(key, leads=False)
+        if leader is None or follower is None:
+            return
+        if self.chance.random() < 0.7:
+            name = self.cluster.hosts[leader].name
+            links = [link for (sender, _), link in self.sim.network.links.items() if sender == name]
+            self._slow_down(links, (0.0002, self.chance.choice((0.3, 1.5))))
+        for _ in range(self.chance.randint(2, 3)):
+            self.cluster.kill(follower, power=False)
+            self.cluster.begin(follower)
+            until_s = self.sim.loop.time() + CHASE_S
+            while not self.cluster.serves(follower) and self.sim.loop.time() < until_s:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(self.chance.choice((0.0, 0.1, 1.0)) * self.chance.random())
+
+    def _any_partition(self) -> tuple[str, int]:
+        name = self.chance.choice(list(self.topics))
+        return name, self.chance.randrange(self.topics[name])
+
+    def _leader_of(self, key: tuple[str, int], *, leads: bool = True) -> int | None:
+        """A broker that runs and leads a partition, or follows."""
+        found = [
+            number
+            for number, name, index, held in self.cluster.partitions()
+            if (name, index) == key and held.leads == leads and self.cluster.hosts[number].alive
+        ]
+        return self.chance.choice(found) if found else None
+
     async def _all(self) -> None:
         for each in self.cluster.hosts:
             self.cluster.kill(each, power=self.is_durable and self.chance.random() < 0.7)
 
     async def _hang(self) -> None:
-        self.cluster.hosts[self._any()].machine.hang(self.chance.choice((0.5, 3.0, LONGEST_HANG_S)))
+        number, seconds = self._any(), self.chance.choice((0.5, 3.0, 6.0, LONGEST_HANG_S))
+        self.cluster.hosts[number].machine.hang(seconds)
+        if seconds < LONGEST_HANG_S and self.chance.random() < 0.5 and self.cluster.serves(number):
+            await asyncio.sleep(seconds)
+            await self.cluster.stop(number)  # it may be fenced
 
     async def _roll(self) -> None:
         """Restart one after the other, in order."""
@@ -119,7 +177,8 @@ class Faults:
         one = [hosts[each].name for each in apart]
         others = [host.name for each, host in hosts.items() if each not in apart]
         self.sim.network.partition(one, others, both_ways=both_ways)
-        await asyncio.sleep(self.chance.uniform(0.5, 15.0))
+        lasts_s = LONG_CUT_S if self.chance.random() < 0.05 else self.chance.uniform(0.5, 15.0)
+        await asyncio.sleep(lasts_s)
         self.sim.network.heal()
 
     async def _one_way(self) -> None:
@@ -161,6 +220,8 @@ class Faults:
 
     async def _full(self) -> None:
         disk = self.cluster.hosts[self._any()].machine.disk
+        if self.chance.random() < 0.3:  # a volume that has promised more than it has
+            disk.fail("sync", errno.ENOSPC, containing=f"/{self.chance.choice(list(self.topics))}-", after=1)
         capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes + self.chance.randint(0, ROOM_BYTES)
         self._lasts(
             self.chance.uniform(0.5, 15.0),

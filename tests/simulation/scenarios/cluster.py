@@ -28,6 +28,8 @@ PARTITIONS = 2
 MIN_INSYNC = 2
 SETTLE_S = 300.0
 EVENTS = (2, 6)
+MOST_VALUES = 400  # of each producer, which sends in bursts until the faults are over
+REST_S = 3.0
 LIMIT_S = 1_500.0  # of simulated time: none has taken half of it
 
 
@@ -53,11 +55,12 @@ async def run_cluster(sim: Simulation, brokers: Cluster, is_durable: bool) -> No
     watch = Watch(brokers, (LOOSE,), {TOPIC: MIN_INSYNC})
     workloads = [Workload(f"w{number}", TOPIC) for number in range(3)]
     running = [
-        brokers.produce(workload, count=chance.randint(40, 120), partition=number % PARTITIONS)
+        brokers.produce(workload, count=MOST_VALUES, partition=number % PARTITIONS, rest_s=REST_S)
         for number, workload in enumerate(workloads)
     ]
+    loose = Workload("loose", LOOSE)
     if has_loose:
-        running.append(brokers.produce(Workload("loose", LOOSE), count=40, partition=0))
+        running.append(brokers.produce(loose, count=MOST_VALUES, partition=0, rest_s=REST_S))
     readers = [RawReader(brokers, watch, TOPIC, index) for index in range(chance.choice((0, 1, PARTITIONS)))]
     seen, members = Seen(sim, TOPIC, PARTITIONS), []
     if chance.random() < 0.5:
@@ -67,7 +70,8 @@ async def run_cluster(sim: Simulation, brokers: Cluster, is_durable: bool) -> No
     faults = Faults(brokers, topics, is_durable=is_durable)
     trimmer = None
     if chance.random() < 0.3:
-        trimmer = Trimmer(brokers, watch, TOPIC, [workloads[index::PARTITIONS] for index in range(PARTITIONS)])
+        writers = [workloads[index::PARTITIONS] for index in range(PARTITIONS)]
+        trimmer = Trimmer(brokers, watch, TOPIC, writers, LOOSE if has_loose else None)
     for _ in range(chance.randint(*EVENTS)):
         await asyncio.sleep(chance.uniform(0.0, 3.0))
         await watch.unless_broken(faults.one())
@@ -76,6 +80,8 @@ async def run_cluster(sim: Simulation, brokers: Cluster, is_durable: bool) -> No
     if brokers.releases.level:
         await sim.within(SETTLE_S, "the upgrade ends", watch.unless_broken(faults.finish_upgrade()))
         await watch.unless_broken(brokers.up(SETTLE_S))
+    for workload in (*workloads, loose):
+        workload.is_enough = True
     if trimmer is not None:
         await watch.unless_broken(trimmer.stop(SETTLE_S))
     await sim.within(SETTLE_S, "all is acknowledged", watch.unless_broken(asyncio.gather(*running)))
