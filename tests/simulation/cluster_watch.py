@@ -110,10 +110,13 @@ class Watch:
         )
 
     def deletion_told(self, topic: str, index: int, offset: int, address: str) -> None:
-        """A leader has answered that all before an offset is deleted."""
+        """A leader has answered that all before an offset is deleted. As in Kafka it has not waited for replicas whose
+        brokers are dead (KIP-107): those that may lead nevertheless, being eligible, may bring it back."""
         for number, name, held_index, held in self.cluster.partitions():
             if (name, held_index) == (topic, index) and self.cluster.hosts[number].address == address:
-                self._deleted.setdefault((topic, index), []).append((held.leader_epoch, offset))
+                view = self.cluster.view(number, topic, index)
+                if view is not None and not view.elr:
+                    self._deleted.setdefault((topic, index), []).append((held.leader_epoch, offset))
 
     def _check_start(self, number: int, topic: str, index: int, held: Any) -> None:
         """Where a leader's log begins: never before what was answered by it or an earlier leader, never after what was
