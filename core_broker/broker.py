@@ -144,6 +144,8 @@ class Broker:
         await _caught_up(metadata)
         self.doing = "it registers with the cluster"
         await _written(controller, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
+        # By then the image has all that was decided before: what its own log had may be long out of date.
+        await _written(controller, _applied(metadata, lifecycle))
         if alone:  # nobody else can see that it does not serve yet, and its partitions are opened only once
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
@@ -233,7 +235,7 @@ class Broker:
         active.when_changed(lifecycle.controller_changed)
         self._fetching = fetching = Fetching(
             self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image),
-            replicas.throttle.following,
+            replicas.throttle.following, replicas.save_log_starts,
         )  # fmt: skip
         self._isr_changes = isr_changes = IsrChanges(
             self.node_id, requests.request, image.broker_epoch, replicas.partitions,
@@ -449,8 +451,14 @@ async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> N
         raise (is_unwritten and controller.unwritten) or outcome
 
 
+async def _applied(metadata: MetadataQuorum, lifecycle: Lifecycle) -> None:
+    """Wait until this node knows of its own registration. Partitions are opened or set aside by what it knows then."""
+    while metadata.applied_offset <= lifecycle.broker_epoch:
+        await metadata.changed()
+
+
 async def _caught_up(metadata: MetadataQuorum) -> None:
-    """Wait until this node knows what was committed when it first heard of a leader. Raises StartError if it can be no
+    """Wait until this node knows a leader, and what is committed as far as it has it. Raises StartError if it can be no
     member."""
     while metadata.leader_id < 0 or metadata.high_watermark == 0 or metadata.applied_offset < metadata.high_watermark:
         if metadata.misfit:

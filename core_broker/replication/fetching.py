@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...client.connection import Connection, connect
@@ -56,12 +56,14 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 
 
 class Copy:
-    """A partition that is copied. told: what its leader's session has of it; None: it is not in the session."""
+    """A partition that is copied. told: what its leader's session has of it; None: it is not in the session. start: its
+    log start as it is on disk."""
 
-    __slots__ = ("delay", "is_behind", "leader_end", "partition", "resumes_at", "told")
+    __slots__ = ("delay", "is_behind", "leader_end", "partition", "resumes_at", "start", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
+        self.start: int = partition.log.log_start_offset
         self.told: tuple[int, int, int, int] | None = None
         self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
@@ -72,7 +74,7 @@ class Copy:
         """Offset, leader epoch, epoch of the batch before the offset, log start."""
         partition = self.partition
         log = partition.log
-        return log.log_end_offset, partition.leader_epoch, log.latest_epoch, log.log_start_offset
+        return log.log_end_offset, partition.leader_epoch, log.latest_epoch, self.start
 
     @property
     def key(self) -> Key:
@@ -83,7 +85,7 @@ class Fetching:
     """All partitions that this broker follows.
 
     broker_epoch: the epoch under which this broker is registered; followers tell it (KIP-903). address: where a broker
-    listens for other brokers. throttle: of what is fetched.
+    listens for other brokers. throttle: of what is fetched. save_log_starts: puts them on disk; raises KafkaError.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Fetching:
         broker_epoch: Callable[[], int],
         address: Address,
         throttle: Quota,
+        save_log_starts: Callable[[], Awaitable[None]],
     ) -> None:
         self.node_id = node_id
         self.config = config
@@ -101,6 +104,7 @@ class Fetching:
         self.broker_epoch = broker_epoch
         self.address = address
         self.throttle = throttle
+        self.save_log_starts = save_log_starts
         self._sources: dict[int, Source] = {}  # by leader
         self._leaders: dict[tuple[str, int], int] = {}  # of the partitions that are copied
 
@@ -400,6 +404,7 @@ class Fetcher:
     async def _take(self, answer: fetch.Response, connection: Connection) -> None:
         wall_ms = self._owner.runtime.wall_ms()
         synced: list[Partition] = []
+        begin_later: list[Copy] = []
         for topic in answer.responses:
             for data in topic.partitions:
                 copy = self._by_key.get((topic.topic_id, data.partition_index))
@@ -413,11 +418,27 @@ class Fetcher:
                     copy.delay = None
                 except KafkaError as error:
                     self._put_off(copy, error)
+                if copy.start != copy.partition.log.log_start_offset:
+                    begin_later.append(copy)
                 core = copy.partition.core
                 if core.awaits_sync and core.kept_end < copy.partition.log.log_end_offset:
                     synced.append(copy.partition)
         if synced:
             await asyncio.gather(*(_kept(partition) for partition in synced))
+        if begin_later:
+            await self._save_starts(begin_later)
+
+    async def _save_starts(self, copies: list[Copy]) -> None:
+        """The leader answers DeleteRecords once it is told of the new starts: what was deleted must not come back with
+        a follower that leads after a crash. Kafka's followers save theirs once a minute."""
+        starts = [copy.partition.log.log_start_offset for copy in copies]
+        try:
+            await self._owner.save_log_starts()
+        except KafkaError as error:
+            log.error("the leader is not told where %d logs begin: %s", len(copies), error.message)
+            return
+        for copy, start in zip(copies, starts, strict=True):
+            copy.start = start
 
     def _put_off(self, copy: Copy, error: KafkaError) -> None:
         """Fetch a partition again after a pause, a longer one each time."""

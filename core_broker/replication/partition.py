@@ -429,6 +429,7 @@ class Partition:
         """Drop the whole log of this follower, which begins at `offset` then. Raises StorageError."""
         await self.log.reset_to(offset)
         self._was_cut()
+        self.core.keep(offset)  # there is nothing that a sync could wait for
 
     def _was_cut(self) -> None:
         end = self.log.log_end_offset

@@ -20,6 +20,7 @@ from .hosts import Process
 from .members import GROUP
 from .network import Link
 from .product import BrokerHost
+from .releases import Releases
 from .runner import Simulation
 from .wire import ask, produce_by_wire
 from .workload import Stored, Workload, values_in
@@ -48,6 +49,7 @@ class Cluster:
     ) -> None:
         self.sim = sim
         self.is_dynamic = is_dynamic
+        self.releases = Releases()
         self.options = dict(options or {})
         self.first_voters = list(range(1, (voters or size) + 1))
         self.hosts: dict[int, BrokerHost] = {}
@@ -185,13 +187,15 @@ class Cluster:
                 return
             await asyncio.sleep(0.3)
 
-    def produce(self, workload: Workload, *, count: int, partition: int) -> asyncio.Future[None]:
+    def produce(self, workload: Workload, *, count: int, partition: int, rest_s: float = 0.0) -> asyncio.Future[None]:
         machine = self.sim.machine(workload.name)
         process = machine.start()
         target = Leader(self, workload.topic, partition)
         pause_s = self.sim.random.choice((0.005, 0.05))
         return process.outcome(
-            produce_by_wire(self.sim, machine, workload, target, count=count, partition=partition, pause_s=pause_s)
+            produce_by_wire(
+                self.sim, machine, workload, target, count=count, partition=partition, pause_s=pause_s, rest_s=rest_s
+            )
         )
 
     async def leader(self, topic: str, partition: int) -> tuple[str, int]:
@@ -255,9 +259,21 @@ class Cluster:
             return f"it is {view}"
         if sorted(view.replicas) != holders:
             return f"{holders} have it, replicas are {view.replicas}"
-        if len(dict.fromkeys(self.hosts[each].partition_bytes(topic, index) for each in holders)) != 1:
+        logs = {number: held.log for number, name, held_index, held in self.partitions()
+                if (name, held_index) == (topic, index)}  # fmt: skip
+        starts = {each: log.log_start_offset for each, log in logs.items()}
+        if len(dict.fromkeys(starts.values())) != 1:
+            return f"it begins at different offsets: {starts}"
+        if len(dict.fromkeys(self._served_bytes(each, topic, index, starts[each]) for each in holders)) != 1:
             return f"the bytes of {holders} differ"
         return ""
+
+    def _served_bytes(self, number: int, topic: str, index: int, start: int) -> bytes:
+        """What a broker has of a partition from its log start on; a replica that came later has nothing before."""
+        host = self.hosts[number]
+        if not start:
+            return host.partition_bytes(topic, index)
+        return b"".join(batch.data for batch in host.partition(topic, index) if batch.last_offset >= start)
 
     async def settled(self, topics: Mapping[str, int], within_s: float) -> None:
         """Wait until all replicas of all partitions are in sync and have the same bytes, whoever leads.

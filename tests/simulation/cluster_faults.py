@@ -10,9 +10,10 @@ import asyncio
 import errno
 from collections.abc import Callable
 
+from isthmus.core_broker.cluster.features import LATEST, METADATA_VERSION
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import alter_partition_reassignments as moves
-from isthmus.protocol.messages import elect_leaders, remove_raft_voter, unregister_broker
+from isthmus.protocol.messages import elect_leaders, remove_raft_voter, unregister_broker, update_features
 from isthmus.protocol.primitives import uuid_to_str
 
 from .brokers import CLUSTER_ID, Cluster
@@ -20,10 +21,13 @@ from .network import Link
 
 ALWAYS = ("kill", "power")
 KINDS = (
-    "all", "bad_disk", "clock", "cut", "drain", "elect", "full", "grow", "hang", "move", "one_way", "reset", "roll",
-    "shortage", "slow_disk", "slow_network", "swap", "voter",
+    "all", "bad_disk", "chase", "clock", "cut", "drain", "elect", "flap", "full", "grow", "hang", "late_answers",
+    "move", "one_way", "reset", "roll", "shortage", "slow_disk", "slow_network", "swap", "voter",
 )  # fmt: skip
 LONGEST_HANG_S = 15.0
+LATEST_S = 9.0  # of a message: longer than anybody waits for a member of the quorum
+LONG_CUT_S = 40.0  # longer than anybody waits for the controller
+CHASE_S = 6.0  # until a partition has another leader, or a broker serves again
 DRAIN_S = 20.0  # until a broker has no replica any more
 ROOM_BYTES = 3_000  # at most, on a disk that is filling up
 
@@ -40,6 +44,8 @@ class Faults:
         self.is_durable = is_durable
         kinds = self.chance.sample(KINDS, self.chance.randint(0, 7))  # with none there are crashes alone
         self.kinds = [*ALWAYS, *kinds, *kinds]
+        if cluster.releases.level:
+            self.kinds += [*self.kinds[:1], "upgrade", "upgrade"]
         self._ends: list[Callable[[], None]] = []  # of what lasts
 
     async def one(self) -> None:
@@ -85,12 +91,68 @@ class Faults:
             for each in self.cluster.hosts:
                 self.cluster.kill(each, power=False)
 
+    async def _chase(self) -> None:
+        """Whoever leads a partition is killed soon after it has begun to, again and again, while one of the others has
+        messages late: what only some have is of several epochs."""
+        key = self._any_partition()
+        late = self._leader_of(key, leads=False)
+        if late is not None and self.chance.random() < 0.7:
+            towards = [
+                link for pair, link in self.sim.network.links.items() if pair[1] == self.cluster.hosts[late].name
+            ]
+            self._slow_down(towards, (0.2, 1.0))
+        for _ in range(self.chance.randint(2, 3)):
+            until_s = self.sim.loop.time() + CHASE_S
+            while (leader := self._leader_of(key)) is None and self.sim.loop.time() < until_s:
+                await asyncio.sleep(0.05)
+            if leader is None:
+                return
+            await asyncio.sleep(self.chance.uniform(0.0, 0.5))
+            self.cluster.kill(leader, power=False)
+            if self.chance.random() < 0.5:
+                self.cluster.begin(leader)
+
+    async def _flap(self) -> None:
+        """A follower dies again as soon as it is back, while what its leader says may be late."""
+        key = self._any_partition()
+        leader, follower = self._leader_of(key), self._leader_of(key, leads=False)
+        if leader is None or follower is None:
+            return
+        if self.chance.random() < 0.7:
+            name = self.cluster.hosts[leader].name
+            links = [link for (sender, _), link in self.sim.network.links.items() if sender == name]
+            self._slow_down(links, (0.0002, self.chance.choice((0.3, 1.5))))
+        for _ in range(self.chance.randint(2, 3)):
+            self.cluster.kill(follower, power=False)
+            self.cluster.begin(follower)
+            until_s = self.sim.loop.time() + CHASE_S
+            while not self.cluster.serves(follower) and self.sim.loop.time() < until_s:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(self.chance.choice((0.0, 0.1, 1.0)) * self.chance.random())
+
+    def _any_partition(self) -> tuple[str, int]:
+        name = self.chance.choice(list(self.topics))
+        return name, self.chance.randrange(self.topics[name])
+
+    def _leader_of(self, key: tuple[str, int], *, leads: bool = True) -> int | None:
+        """A broker that runs and leads a partition, or follows."""
+        found = [
+            number
+            for number, name, index, held in self.cluster.partitions()
+            if (name, index) == key and held.leads == leads and self.cluster.hosts[number].alive
+        ]
+        return self.chance.choice(found) if found else None
+
     async def _all(self) -> None:
         for each in self.cluster.hosts:
             self.cluster.kill(each, power=self.is_durable and self.chance.random() < 0.7)
 
     async def _hang(self) -> None:
-        self.cluster.hosts[self._any()].machine.hang(self.chance.choice((0.5, 3.0, LONGEST_HANG_S)))
+        number, seconds = self._any(), self.chance.choice((0.5, 3.0, 6.0, LONGEST_HANG_S))
+        self.cluster.hosts[number].machine.hang(seconds)
+        if seconds < LONGEST_HANG_S and self.chance.random() < 0.5 and self.cluster.serves(number):
+            await asyncio.sleep(seconds)
+            await self.cluster.stop(number)  # it may be fenced
 
     async def _roll(self) -> None:
         """Restart one after the other, in order."""
@@ -115,7 +177,8 @@ class Faults:
         one = [hosts[each].name for each in apart]
         others = [host.name for each, host in hosts.items() if each not in apart]
         self.sim.network.partition(one, others, both_ways=both_ways)
-        await asyncio.sleep(self.chance.uniform(0.5, 15.0))
+        lasts_s = LONG_CUT_S if self.chance.random() < 0.05 else self.chance.uniform(0.5, 15.0)
+        await asyncio.sleep(lasts_s)
         self.sim.network.heal()
 
     async def _one_way(self) -> None:
@@ -128,14 +191,24 @@ class Faults:
         """Messages from and to one broker are late."""
         name = self.cluster.hosts[self._any()].name
         worst_s = self.chance.choice((0.05, 0.3, 1.5))
-        slow, usual = (0.0002, worst_s), Link().latency_s
-        links = [link for pair, link in self.sim.network.links.items() if name in pair]
+        self._slow_down([link for pair, link in self.sim.network.links.items() if name in pair], (0.0002, worst_s))
+
+    async def _late_answers(self) -> None:
+        """What one broker sends to others is later than they wait: they ask again, and what they asked is done
+        twice."""
+        name = self.cluster.hosts[self._any()].name
+        links = [link for (sender, _), link in self.sim.network.links.items() if sender == name]
+        self._slow_down(links, self.chance.choice(((1.0, 3.0), (0.0002, LATEST_S))))
+
+    def _slow_down(self, links: list[Link], latency_s: tuple[float, float]) -> None:
+        """For a while."""
+        usual = Link().latency_s
 
         def set_latency(latency_s: tuple[float, float]) -> None:
             for link in links:
                 link.latency_s = latency_s
 
-        set_latency(slow)
+        set_latency(latency_s)
         self._lasts(self.chance.uniform(2.0, 20.0), lambda: set_latency(usual))
 
     # --- Disks and clocks ---------------------------------------------------------------------------------------------
@@ -147,6 +220,8 @@ class Faults:
 
     async def _full(self) -> None:
         disk = self.cluster.hosts[self._any()].machine.disk
+        if self.chance.random() < 0.3:  # a volume that has promised more than it has
+            disk.fail("sync", errno.ENOSPC, containing=f"/{self.chance.choice(list(self.topics))}-", after=1)
         capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes + self.chance.randint(0, ROOM_BYTES)
         self._lasts(
             self.chance.uniform(0.5, 15.0),
@@ -280,6 +355,48 @@ class Faults:
         request = remove_raft_voter.Request(cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id)
         answer = await self.cluster.ask(remove_raft_voter.API, request)
         self.sim.counters["voters_removed"] += answer is not None and not answer.error_code
+
+    async def _upgrade(self) -> None:
+        """Some brokers get this release, one after the other, and somebody tries to finalize its levels."""
+        old = [number for number, host in self.cluster.hosts.items() if self.cluster.releases.of(host.name) < LATEST]
+        for number in old[: self.chance.randint(1, 3)]:
+            await self.upgrade(number)
+        await self.finalize()
+
+    async def upgrade(self, number: int) -> None:
+        """Start a broker again with the software of this release."""
+        if self.cluster.serves(number):
+            await self.cluster.stop(number)
+        self.cluster.kill(number, power=False)
+        del self.cluster.releases.level[self.cluster.hosts[number].name]
+        self.sim.counters["upgraded"] += 1
+        self.cluster.begin(number)
+        await asyncio.sleep(self.chance.uniform(0.0, 3.0))
+
+    async def finalize(self) -> bool:
+        """Ask for the levels of this release; whether they are finalized. Not while a broker does not know them."""
+        update = update_features.FeatureUpdate(feature=METADATA_VERSION, max_version_level=LATEST)
+        older = [each for each in self.cluster.hosts if self._is_older(each)]
+        answer = await self.cluster.ask(update_features.API, update_features.Request(feature_updates=[update]))
+        if answer is None or answer.error_code:
+            self.sim.counters["levels_refused"] += answer is not None
+            return False
+        older = [each for each in older if self._is_older(each)]
+        assert not older, f"metadata.version is {LATEST} now, which brokers {older} do not know"
+        self.sim.counters["levels_finalized"] += 1
+        return True
+
+    def _is_older(self, number: int) -> bool:
+        host = self.cluster.hosts.get(number)
+        return host is not None and self.cluster.serves(number) and self.cluster.releases.of(host.name) < LATEST
+
+    async def finish_upgrade(self) -> None:
+        """All get this release, and its levels are finalized."""
+        for name in list(self.cluster.releases.level):
+            for number in [each for each, host in self.cluster.hosts.items() if host.name == name]:
+                await self.upgrade(number)
+        while not await self.finalize():
+            await asyncio.sleep(0.5)
 
     async def _shortage(self) -> None:
         """Two at once have little room left."""

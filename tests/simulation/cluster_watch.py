@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from isthmus.core_broker.cluster.features import METADATA_VERSION
 from isthmus.core_broker.cluster.partition_image import PartitionImage
 
 from .brokers import Cluster
@@ -32,6 +33,10 @@ class Watch:
         self._committed: dict[tuple[str, int], dict[int, bytes]] = {}  # by partition: last offset -> batch
         self._seen: dict[tuple[int, str, int], tuple[Any, int]] = {}  # by replica: open log and high watermark
         self._leaders: dict[tuple[bytes, int, int], int] = {}  # by topic id, partition and leader epoch
+        # Of DeleteRecords, by partition: the furthest offset before which somebody wanted everything gone, and what was
+        # answered with success.
+        self.to_delete: dict[tuple[str, int], int] = {}
+        self._deleted: dict[tuple[str, int], list[tuple[int, int]]] = {}  # (leader epoch, offset)
         self._task = cluster.sim.loop.create_task(self._look())
 
     async def _look(self) -> None:
@@ -50,7 +55,7 @@ class Watch:
 
     def check(self) -> None:
         """One leader an epoch; what is committed stays, is the same everywhere, and leaders and in-sync replicas have
-        it; no high watermark goes back."""
+        it; no high watermark goes back; what was deleted stays deleted, and nothing else goes."""
         for number, topic, index, held in self.cluster.partitions():
             if held.failure is not None or topic in self._loose:
                 continue
@@ -59,6 +64,7 @@ class Watch:
                 assert leader == number, (
                     f"{topic}-{index} has two leaders in epoch {held.leader_epoch}: {leader} and {number}"
                 )
+                self._check_start(number, topic, index, held)
             host = self.cluster.hosts[number]
             mark = held.high_watermark
             known = self._seen.get((number, topic, index))
@@ -82,18 +88,47 @@ class Watch:
             if is_new and topic in self._min_insync:
                 self._check_copies(topic, index, mark)
         self._check_ends()
+        self._check_levels()
         self.cluster.sim.counters["looks"] += 1
+
+    def _check_levels(self) -> None:
+        """No broker has to work at a metadata.version that its software does not know."""
+        for number, host in self.cluster.hosts.items():
+            if host.broker is not None and host.broker._replicas is not None:
+                level = host.broker._replicas._image.features.get(METADATA_VERSION, 0)
+                known = self.cluster.releases.of(host.name)
+                assert level <= known, f"broker {number} knows metadata.version {known} at most, {level} is finalized"
 
     def _check_copies(self, topic: str, index: int, mark: int) -> None:
         """As many as min.insync.replicas asks for have what is committed, whether they run or not."""
         holders = []
         for number, host in self.cluster.hosts.items():
-            batches = host.partition(topic, index)
-            if batches and batches[-1].last_offset + 1 >= mark:
+            if host.end(topic, index) >= mark:
                 holders.append(number)
         assert len(holders) >= self._min_insync[topic], (
             f"{topic}-{index} is committed up to {mark}, which only {holders} have"
         )
+
+    def deletion_told(self, topic: str, index: int, offset: int, address: str) -> None:
+        """A leader has answered that all before an offset is deleted. As in Kafka it has not waited for replicas whose
+        brokers are dead (KIP-107): those that may lead nevertheless, being eligible, may bring it back."""
+        for number, name, held_index, held in self.cluster.partitions():
+            if (name, held_index) == (topic, index) and self.cluster.hosts[number].address == address:
+                view = self.cluster.view(number, topic, index)
+                if view is not None and not view.elr:
+                    self._deleted.setdefault((topic, index), []).append((held.leader_epoch, offset))
+
+    def _check_start(self, number: int, topic: str, index: int, held: Any) -> None:
+        """Where a leader's log begins: never before what was answered by it or an earlier leader, never after what was
+        asked for."""
+        start, to_delete = held.log.log_start_offset, self.to_delete.get((topic, index), 0)
+        told = self._deleted.get((topic, index), ())
+        deleted = max((offset for epoch, offset in told if epoch <= held.leader_epoch), default=0)
+        assert start >= deleted, (
+            f"{topic}-{index} begins at {start} on its leader {number} of epoch {held.leader_epoch}, though all before "
+            f"{deleted} was deleted"
+        )
+        assert start <= to_delete, f"{topic}-{index} begins at {start} on broker {number}, {to_delete} was asked for"
 
     def _check_ends(self) -> None:
         """Who leads and who is in sync, by the newest metadata that anybody has, has all that was ever committed."""

@@ -96,6 +96,14 @@ class BrokerHost:
                 break
         return batches
 
+    def end(self, topic: str, index: int = 0) -> int:
+        """Where a partition's log ends, as the page cache has it; 0 without one."""
+        batches = self.partition(topic, index)
+        if batches:
+            return batches[-1].last_offset + 1
+        paths = _segments(self.machine.disk.names, f"{DATA}/{topic}-{index}")
+        return int(posixpath.basename(paths[-1]).removesuffix(".log")) if paths else 0
+
     def partition_bytes(self, topic: str, index: int = 0) -> bytes:
         """All of a partition's segments, as the page cache has them, unexamined."""
         names = self.machine.disk.names

@@ -22,9 +22,10 @@ from .workload import Sent, Workload
 
 VERSIONS = {
     0: 9, 1: 11, 2: 5, 3: 8, 8: 8, 9: 7, 10: 3, 11: 5, 12: 3, 13: 3, 14: 3, 16: 3, 19: 5, 20: 3, 21: 1, 22: 4, 42: 1,
-    43: 2, 45: 1, 46: 0, 55: 2, 64: 0, 80: 1, 81: 0, 30000: 0,
+    43: 2, 45: 1, 46: 0, 55: 2, 57: 2, 64: 0, 80: 1, 81: 0, 30000: 0,
 }  # fmt: skip
 MAX_IN_FLIGHT = 5
+RESTS = 0.15  # of the pauses
 ANSWER_TIMEOUT_S = 8.0
 FATAL = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -144,15 +145,19 @@ async def produce_by_wire(
     count: int,
     partition: int,
     pause_s: float,
+    rest_s: float = 0.0,
 ) -> None:
-    """Send `count` values to one partition and wait for what becomes of each."""
+    """Send `count` values to one partition, or until that is enough, and wait for what becomes of each.
+
+    pause_s: about what is between two batches. rest_s: a longer pause now and then, at most.
+    """
     process = machine.process
     assert process is not None
     number = 0
-    while number < count:
+    while number < count and not workload.is_enough:
         workload.lives += 1
         found = Fixed(target) if isinstance(target, str) else target
-        sender = _Sender(sim, process, workload, found, partition, pause_s)
+        sender = _Sender(sim, process, workload, found, partition, pause_s, rest_s)
         number = await sender.run(number, count)
     workload.done = True
     sim.counters["acked"] += len(workload.acked)
@@ -169,7 +174,14 @@ class _Sender:
     """One producer id's life: to its first error, or to the end."""
 
     def __init__(
-        self, sim: Simulation, process: Process, workload: Workload, target: Target, partition: int, pause_s: float
+        self,
+        sim: Simulation,
+        process: Process,
+        workload: Workload,
+        target: Target,
+        partition: int,
+        pause_s: float,
+        rest_s: float,
     ) -> None:
         self.sim = sim
         self.random = process.runtime.random
@@ -177,6 +189,7 @@ class _Sender:
         self.target = target
         self.partition = partition
         self.pause_s = pause_s
+        self.rest_s = rest_s
         self.unanswered: deque[_Batch] = deque()
         self.sequence = 0
         self.last_offset = -1
@@ -191,7 +204,7 @@ class _Sender:
                 break
             await asyncio.sleep(0.3)
         self.producer = (answer.producer_id, answer.producer_epoch)
-        while self.failure is None and (number < count or self.unanswered):
+        while self.failure is None and (self._has_more(number, count) or self.unanswered):
             try:
                 wire = await connect(await self.target.address())
             except OSError:
@@ -204,19 +217,26 @@ class _Sender:
                 sent.error, sent.failed_s = self.failure, self.sim.loop.time()
         return number
 
+    def _has_more(self, number: int, count: int) -> bool:
+        return number < count and not self.workload.is_enough
+
     async def _converse(self, wire: Wire, number: int, count: int) -> int:
         """Until the connection or the producer fails, or all is answered."""
         answers: deque[asyncio.Future[Any]] = deque(self._send(wire, batch) for batch in self.unanswered)
         try:
-            while self.failure is None and (number < count or answers):
-                while number < count and len(answers) < MAX_IN_FLIGHT and self.random.random() < 0.7:
+            while self.failure is None and (self._has_more(number, count) or answers):
+                has_more = self._has_more(number, count)
+                while has_more and len(answers) < MAX_IN_FLIGHT and self.random.random() < 0.7:
                     number, batch = self._make(number, count)
                     self.unanswered.append(batch)
                     answers.append(self._send(wire, batch))
-                if answers and (len(answers) == MAX_IN_FLIGHT or number == count or self.random.random() < 0.5):
+                    has_more = number < count
+                if answers and (len(answers) == MAX_IN_FLIGHT or not has_more or self.random.random() < 0.5):
                     response = await asyncio.wait_for(answers.popleft(), ANSWER_TIMEOUT_S)
                     if not self._answered(response.responses[0].partition_responses[0]):
                         return number
+                elif self.rest_s and self.random.random() < RESTS:
+                    await asyncio.sleep(self.random.uniform(0.0, self.rest_s))
                 else:
                     await asyncio.sleep(self.random.uniform(0.0, 2 * self.pause_s))
         except (ConnectionError, TimeoutError):

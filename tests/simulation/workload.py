@@ -29,12 +29,13 @@ class Sent:
 
 @dataclass(slots=True)
 class Workload:
-    """All values of one producing application."""
+    """All values of one producing application. is_enough: it is to send no more."""
 
     name: str
     topic: str
     sent: dict[bytes, Sent] = field(default_factory=dict)
     lives: int = 0
+    is_enough: bool = False
     done: bool = False
 
     @property

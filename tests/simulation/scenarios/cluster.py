@@ -2,9 +2,10 @@
 
 Each run draws kinds of events (`cluster_faults.py`): brokers are killed, with and without the power, hang, are cut off
 both ways or one way, restarted in turn, added, drained and removed; disks fill up, are slow or replaced; clocks jump;
-partitions move, voters change. What holds: nothing that was acknowledged by all in-sync replicas is lost, nothing is
-there twice or out of order, no committed offset of the group goes back, what a raw reader was given stays, and all that
-`cluster_watch.py` looks at. When the events end, everything is in sync and served within a bound.
+answers come late; partitions move, voters change, old records are deleted; some clusters are upgraded from an older
+release meanwhile. What holds: nothing that was acknowledged by all in-sync replicas is lost, nothing is there twice or
+out of order, no committed offset of the group goes back, what a raw reader was given stays, what was deleted stays
+away, and all that `cluster_watch.py` looks at. When the events end, everything is in sync and served within a bound.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ..cluster_watch import Watch
 from ..members import Consumer, Seen
 from ..rare_states import counted
 from ..raw_reader import RawReader
+from ..releases import OLDER, installed
 from ..runner import Simulation
+from ..trimming import Trimmer
 from ..workload import Workload, check_acked, check_stored
 
 TOPIC, LOOSE, OFFSETS = "events", "loose", "__consumer_offsets"
@@ -25,19 +28,24 @@ PARTITIONS = 2
 MIN_INSYNC = 2
 SETTLE_S = 300.0
 EVENTS = (2, 6)
+MOST_VALUES = 400  # of each producer, which sends in bursts until the faults are over
+REST_S = 3.0
 LIMIT_S = 1_500.0  # of simulated time: none has taken half of it
 
 
 async def cluster(sim: Simulation) -> None:
     sim.loop.kernel.limit_s = LIMIT_S
-    with counted(sim.counters):
-        await run_cluster(sim)
-
-
-async def run_cluster(sim: Simulation) -> None:
-    chance = sim.random
-    is_durable = chance.random() < 0.3
+    is_durable = sim.random.random() < 0.3
     brokers = new_cluster(sim, is_durable)
+    if sim.random.random() < 0.2:
+        level = sim.random.choice(OLDER)
+        brokers.releases.level.update((host.name, level) for host in brokers.hosts.values())
+    with counted(sim.counters), installed(brokers.releases):
+        await run_cluster(sim, brokers, is_durable)
+
+
+async def run_cluster(sim: Simulation, brokers: Cluster, is_durable: bool) -> None:
+    chance = sim.random
     await brokers.form()
     await brokers.make_topic(TOPIC, PARTITIONS, {"min.insync.replicas": str(MIN_INSYNC)})
     topics = {TOPIC: PARTITIONS}
@@ -47,11 +55,12 @@ async def run_cluster(sim: Simulation) -> None:
     watch = Watch(brokers, (LOOSE,), {TOPIC: MIN_INSYNC})
     workloads = [Workload(f"w{number}", TOPIC) for number in range(3)]
     running = [
-        brokers.produce(workload, count=chance.randint(40, 120), partition=number % PARTITIONS)
+        brokers.produce(workload, count=MOST_VALUES, partition=number % PARTITIONS, rest_s=REST_S)
         for number, workload in enumerate(workloads)
     ]
+    loose = Workload("loose", LOOSE)
     if has_loose:
-        running.append(brokers.produce(Workload("loose", LOOSE), count=40, partition=0))
+        running.append(brokers.produce(loose, count=MOST_VALUES, partition=0, rest_s=REST_S))
     readers = [RawReader(brokers, watch, TOPIC, index) for index in range(chance.choice((0, 1, PARTITIONS)))]
     seen, members = Seen(sim, TOPIC, PARTITIONS), []
     if chance.random() < 0.5:
@@ -59,11 +68,22 @@ async def run_cluster(sim: Simulation) -> None:
         for number in range(chance.randint(1, 2)):
             members.append(Consumer(sim, f"c{number}", Coordinator(brokers), seen, static=chance.random() < 0.4))
     faults = Faults(brokers, topics, is_durable=is_durable)
+    trimmer = None
+    if chance.random() < 0.3:
+        writers = [workloads[index::PARTITIONS] for index in range(PARTITIONS)]
+        trimmer = Trimmer(brokers, watch, TOPIC, writers, LOOSE if has_loose else None)
     for _ in range(chance.randint(*EVENTS)):
         await asyncio.sleep(chance.uniform(0.0, 3.0))
         await watch.unless_broken(faults.one())
     faults.end()
     await watch.unless_broken(brokers.up(SETTLE_S))
+    if brokers.releases.level:
+        await sim.within(SETTLE_S, "the upgrade ends", watch.unless_broken(faults.finish_upgrade()))
+        await watch.unless_broken(brokers.up(SETTLE_S))
+    for workload in (*workloads, loose):
+        workload.is_enough = True
+    if trimmer is not None:
+        await watch.unless_broken(trimmer.stop(SETTLE_S))
     await sim.within(SETTLE_S, "all is acknowledged", watch.unless_broken(asyncio.gather(*running)))
     if members:
         await watch.unless_broken(sim.until(lambda: all_goes_on(seen, members), "the group goes on", SETTLE_S))
@@ -74,9 +94,16 @@ async def run_cluster(sim: Simulation) -> None:
     watch.check()
     stored = brokers.stored(TOPIC, PARTITIONS)
     check_stored(workloads, stored)
-    check_acked(workloads, stored)
+    check_acked(workloads, stored, deleted_values(workloads, watch))
     for index, reader in enumerate(readers):
         await reader.until(1 + max((each.offset for each in stored if each.partition == index), default=-1), SETTLE_S)
+
+
+def deleted_values(workloads: list[Workload], watch: Watch) -> set[bytes]:
+    """What somebody has asked to delete, which may be done or not."""
+    ends = {index: offset for (_, index), offset in watch.to_delete.items()}
+    acked = [sent for workload in workloads for sent in workload.acked]
+    return {sent.value for sent in acked if sent.acked is not None and sent.acked[1] < ends.get(sent.partition, 0)}
 
 
 def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:

@@ -1,0 +1,69 @@
+"""Records that were deleted stay deleted on all replicas, and replicas that come later do without them."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import delete_records
+from tests.simulation.brokers import Cluster
+from tests.simulation.runner import Simulation, run_checked
+from tests.simulation.wire import ask
+from tests.simulation.workload import Workload
+
+
+async def formed(sim: Simulation, durability: str) -> tuple[Cluster, int]:
+    """Three brokers that all have t-0, and who leads it."""
+    cluster = Cluster(sim, options={"durability": durability})
+    await cluster.form()
+    await cluster.make_topic("t", 1, {"min.insync.replicas": "2"})
+    await cluster.settled({"t": 1}, 60.0)
+    return cluster, next(number for number, topic, _, held in cluster.partitions() if topic == "t" and held.leads)
+
+
+async def fill(cluster: Cluster) -> None:
+    """30 records."""
+    await cluster.produce(Workload("w", "t"), count=30, partition=0)
+
+
+async def delete_before(cluster: Cluster, leader: int, offset: int) -> None:
+    row = delete_records.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = delete_records.DeleteRecordsTopic(name="t", partitions=[row])
+    request = delete_records.Request(topics=[topic], timeout_ms=5_000)
+    answer = await cluster.admin.outcome(ask(cluster.hosts[leader].address, delete_records.API, request))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def starts(cluster: Cluster) -> dict[int, int]:
+    """By broker."""
+    return {number: held.log.log_start_offset for number, topic, _, held in cluster.partitions() if topic == "t"}
+
+
+def test_followers_that_crash_do_not_bring_them_back() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster, leader = await formed(sim, "page_cache")
+        await fill(cluster)
+        await delete_before(cluster, leader, 17)
+        for number in cluster.hosts:
+            cluster.kill(number, power=number == leader)
+        followers = [number for number in cluster.hosts if number != leader]
+        for number in followers:
+            cluster.begin(number)
+        await sim.until(lambda: all(cluster.serves(number) for number in followers), "two are enough", 60.0)
+        assert starts(cluster) == dict.fromkeys(followers, 17)
+
+    run_checked(scenario)
+
+
+@pytest.mark.parametrize("durability", ["page_cache", "fsync"])
+def test_a_follower_that_has_nothing_after_them_begins_where_its_leader_does(durability: str) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster, leader = await formed(sim, durability)
+        cluster.kill(1 if leader != 1 else 2, power=False)
+        await fill(cluster)
+        await delete_before(cluster, leader, 30)
+        await cluster.up(60.0)
+        await cluster.settled({"t": 1}, 60.0)
+        assert starts(cluster) == dict.fromkeys(cluster.hosts, 30)
+
+    run_checked(scenario)
