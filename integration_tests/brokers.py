@@ -29,7 +29,8 @@ class BrokerFailed(AssertionError):
 class BrokerProcess:
     """One `python -m isthmus.core_broker` on a folder: `data/` and `broker.log`. The port stays over restarts.
 
-    root: the checkout whose code it runs. listen: other listeners, as NAME://HOST:PORT.
+    root: the checkout whose code it runs. listen: other listeners, as NAME://HOST:PORT. inside: what its command begins
+    with, to run in namespaces of its own.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class BrokerProcess:
         settings: Mapping[str, object] | None = None,
         root: Path = ROOT,
         listen: Sequence[str] = (),
+        inside: Sequence[str] = (),
     ):
         self.folder = folder
         self.root = root
+        self.inside = inside
         self.settings = dict(settings or {})
         self.listen = listen
         self.address = "127.0.0.1:0"
@@ -69,7 +72,7 @@ class BrokerProcess:
         options = [each for name, value in self.settings.items() for each in ("--set", f"{name}={value}")]
         module = [sys.executable, "-m", "isthmus.core_broker"]
         others = [part for each in self.listen for part in ("--listen", each)]
-        return [*module, "--data", str(self.folder / "data"), "--listen", self.address, *others, *options]
+        return [*self.inside, *module, "--data", str(self.folder / "data"), "--listen", self.address, *others, *options]
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
         """Start it and wait for its line `ready HOST:PORT`."""
@@ -152,10 +155,15 @@ def running_broker(folder: Path, settings: Mapping[str, object] | None = None) -
 
 
 class BrokerCluster:
-    """Brokers 1 to `size`, each a voter of the metadata quorum, on free loopback ports."""
+    """Brokers 1 to `size`, each a voter of the metadata quorum, on free loopback ports. inside: of each broker."""
 
     def __init__(
-        self, folder: Path, size: int = 3, settings: Mapping[str, object] | None = None, root: Path = ROOT
+        self,
+        folder: Path,
+        size: int = 3,
+        settings: Mapping[str, object] | None = None,
+        root: Path = ROOT,
+        inside: Sequence[str] = (),
     ) -> None:
         ports = free_ports(2 * size)
         voters = ",".join(f"{number}@127.0.0.1:{ports[2 * number - 1]}" for number in range(1, size + 1))
@@ -171,7 +179,7 @@ class BrokerCluster:
                 **(settings or {}),
             }
             listen = [f"CONTROLLER://127.0.0.1:{ports[2 * number - 1]}"]
-            self.brokers[number] = BrokerProcess(folder / f"b{number}", own, root, listen)
+            self.brokers[number] = BrokerProcess(folder / f"b{number}", own, root, listen, inside)
             self.brokers[number].address = f"127.0.0.1:{ports[2 * number - 2]}"
 
     @property
@@ -204,10 +212,14 @@ class BrokerCluster:
 
 @contextlib.contextmanager
 def running_cluster(
-    folder: Path, size: int = 3, settings: Mapping[str, object] | None = None, root: Path = ROOT
+    folder: Path,
+    size: int = 3,
+    settings: Mapping[str, object] | None = None,
+    root: Path = ROOT,
+    inside: Sequence[str] = (),
 ) -> Iterator[BrokerCluster]:
     """A cluster whose brokers are gone at the end, and also when this process is killed."""
-    cluster = BrokerCluster(folder, size, settings, root)
+    cluster = BrokerCluster(folder, size, settings, root, inside)
     try:
         yield cluster.start()
     finally:

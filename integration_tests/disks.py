@@ -10,15 +10,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from integration_tests.brokers import BrokerProcess
-
 MB = 1 << 20
 LONGEST_TEST_S = 600
-_SHUT_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, with a flag: 0 writes out what is not written yet
+_SHUT_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, with a flag
+_WRITE_OUT = 0  # what is not written yet
+_LOSE = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH: neither data nor the journal is written any more
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Mounts:
@@ -69,6 +71,30 @@ class Mounts:
         subprocess.run([*self.inside, "dd", "if=/dev/zero", f"of={filler}", "bs=4096"], capture_output=True, timeout=60)
         return filler
 
+    def seen(self, path: Path) -> Path:
+        """Where this process finds what lies there inside."""
+        return Path(f"/proc/{self._holder.pid}/root{path}")
+
+    def switch_off(self, volumes: Sequence[Volume], pids: Sequence[int]) -> None:
+        """A power cut: at one moment the volumes lose what they have not been told to keep, and processes end.
+
+        Who looks inside then finds another boot of the machine.
+        """
+        boot_id = volumes[0].pool / "boot_id"
+        self.run(
+            sys.executable,
+            "-c",
+            "import fcntl, os, signal, struct, sys, uuid; boot_id, pids, *paths = sys.argv[1:];"
+            "opened = [os.open(path, os.O_RDONLY) for path in paths];"
+            f"cuts = [fcntl.ioctl(each, {_SHUT_DOWN}, struct.pack('I', {_LOSE})) for each in opened];"
+            "kills = [os.kill(int(each), signal.SIGKILL) for each in pids.split()];"
+            "open(boot_id, 'w').write(f'{uuid.uuid4()}\\n')",
+            boot_id,
+            " ".join(map(str, pids)),
+            *[each.path for each in volumes],
+        )
+        self.run("mount", "--bind", boot_id, _BOOT_ID)
+
     def close(self) -> None:
         """All mounts go with the last process inside."""
         self._holder.send_signal(signal.SIGKILL)
@@ -85,13 +111,17 @@ class Volume:
     pool_bytes: room for the image, which the file system takes to be SIZE_BYTES: so it is promised what is not there,
     as on a thin volume, and finds that out when it writes to the device.
 
+    has_journal: whether it comes back whole from a power cut; without, there is more room for what is stored.
+
     The device is given one page at a time: Linux' loop device takes a write that its file took half of for done, and so
     would have said of what lies at the end of the room that it is on disk.
     """
 
     SIZE_BYTES = 64 * MB
 
-    def __init__(self, mounts: Mounts, folder: Path, pool_bytes: int = 2 * SIZE_BYTES) -> None:
+    def __init__(
+        self, mounts: Mounts, folder: Path, pool_bytes: int = 2 * SIZE_BYTES, *, has_journal: bool = False
+    ) -> None:
         if shutil.which("mkfs.ext4") is None:
             pytest.skip("mkfs.ext4 is not installed")
         self._mounts = mounts
@@ -101,7 +131,8 @@ class Volume:
         self.path.mkdir()
         mounts.memory(self.pool, pool_bytes)
         mounts.run("truncate", f"--size={self.SIZE_BYTES}", self.image)
-        lean = ("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=0,nodiscard")
+        journal = "has_journal" if has_journal else "^has_journal"
+        lean = ("-O", f"{journal},^resize_inode", "-E", "lazy_itable_init=0,nodiscard")
         mounts.run("mkfs.ext4", "-q", "-F", "-b", "4096", *lean, self.image)
         done = subprocess.run([*mounts.inside, *self._mount], capture_output=True, text=True)
         if done.returncode:
@@ -154,21 +185,9 @@ class Volume:
 
     def die(self) -> None:
         """From now on every call gives EIO, until it is mounted again."""
-        self._python(
-            f"import fcntl, struct; fcntl.ioctl(os.open(path, os.O_RDONLY), {_SHUT_DOWN}, struct.pack('I', 0))"
-        )
+        shut_down = f"fcntl.ioctl(os.open(path, os.O_RDONLY), {_SHUT_DOWN}, struct.pack('I', {_WRITE_OUT}))"
+        self._python(f"import fcntl, struct; {shut_down}")
 
     def _python(self, script: str, *rest: str) -> None:
         begin = "import os, sys; image, path, *rest = sys.argv[1:];"
         self._mounts.run(sys.executable, "-c", begin + script, self.image, self.path, *rest)
-
-
-class BrokerInside(BrokerProcess):
-    """A broker that sees the mounts."""
-
-    def __init__(self, folder: Path, mounts: Mounts, settings: dict[str, object] | None = None) -> None:
-        super().__init__(folder, settings)
-        self.mounts = mounts
-
-    def command(self) -> list[str]:
-        return [*self.mounts.inside, *super().command()]

@@ -23,8 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.bad_input.records import RECORD_BYTES, consume, numbered, produce
+from integration_tests.brokers import BrokerProcess
 from integration_tests.console.commands import ISTHMUS, environment
-from integration_tests.disks import MB, BrokerInside, Mounts, Volume
+from integration_tests.disks import MB, Mounts, Volume
 
 NO_SPACE, IO_ERROR = "No space left on device", "Input/output error"
 WAIT_S = 60.0  # much more than what is waited for takes
@@ -38,10 +39,10 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def started(stack: ExitStack, folder: Path, mounts: Mounts, **options: object) -> BrokerInside:
+def started(stack: ExitStack, folder: Path, mounts: Mounts, **options: object) -> BrokerProcess:
     """A broker with both topics."""
     settings = {name.replace("_", "."): value for name, value in options.items()}
-    broker = BrokerInside(folder, mounts, {"metrics.listener": "127.0.0.1:0", **settings})
+    broker = BrokerProcess(folder, {"metrics.listener": "127.0.0.1:0", **settings}, inside=mounts.inside)
     stack.callback(lambda: broker.kill() if broker.alive() else None)
     broker.start()
     create(broker, BAD, GOOD)
@@ -54,13 +55,13 @@ def mounted(stack: ExitStack, *, devices: bool = False) -> Mounts:
     return mounts
 
 
-def create(broker: BrokerInside, *topics: str, partitions: int = 1) -> None:
+def create(broker: BrokerProcess, *topics: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
         future.result(20)
 
 
-def scrape(broker: BrokerInside) -> dict[str, list[tuple[dict[str, str], float]]]:
+def scrape(broker: BrokerProcess) -> dict[str, list[tuple[dict[str, str], float]]]:
     url = re.findall(r"metrics and health at (http://\S+)", broker.log)[-1]
     with urllib.request.urlopen(url, timeout=20) as answer:
         text = answer.read().decode()
@@ -70,7 +71,7 @@ def scrape(broker: BrokerInside) -> dict[str, list[tuple[dict[str, str], float]]
     }
 
 
-def offline(broker: BrokerInside) -> dict[str, str]:
+def offline(broker: BrokerProcess) -> dict[str, str]:
     """Reasons by topic, as the metrics have them."""
     found = scrape(broker)
     reasons = {labels["topic"]: labels["reason"] for labels, _ in found.get("isthmus_partition_offline", [])}
@@ -80,18 +81,18 @@ def offline(broker: BrokerInside) -> dict[str, str]:
     return reasons
 
 
-def until(what: Callable[[], bool], broker: BrokerInside) -> None:
+def until(what: Callable[[], bool], broker: BrokerProcess) -> None:
     deadline = time.monotonic() + WAIT_S
     while not what():
         assert time.monotonic() < deadline, f"nothing has come of it:\n{broker.log[-3000:]}"
         time.sleep(0.1)
 
 
-def said(broker: BrokerInside, *parts: str) -> list[str]:
+def said(broker: BrokerProcess, *parts: str) -> list[str]:
     return [line for line in broker.log.splitlines() if all(part in line for part in parts)]
 
 
-def check_others(broker: BrokerInside, before: list[tuple[int, bytes]]) -> None:
+def check_others(broker: BrokerProcess, before: list[tuple[int, bytes]]) -> None:
     """The broker lives, and its other partition is written and read."""
     assert broker.alive()
     more, error = produce(broker, GOOD, numbered(2))
@@ -101,7 +102,7 @@ def check_others(broker: BrokerInside, before: list[tuple[int, bytes]]) -> None:
     assert "Traceback" not in broker.log
 
 
-def log_of(broker: BrokerInside, topic: str, offset: int = 0) -> Path:
+def log_of(broker: BrokerProcess, topic: str, offset: int = 0) -> Path:
     return broker.folder / f"data/{topic}-0/{offset:020d}.log"
 
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.bad_input.records import RECORD_BYTES, consume, numbered, produce
-from integration_tests.disks import MB, BrokerInside, Mounts
+from integration_tests.brokers import BrokerProcess
+from integration_tests.disks import MB, Mounts
 
 DISK_BYTES = 24 * MB
 NO_SPACE = "No space left on device"
@@ -28,7 +29,7 @@ def test_what_was_acknowledged_survives_a_full_disk(durability: str, tmp_path: P
     disk = tmp_path / "b/data"
     mounts.memory(disk, DISK_BYTES)
     settings: dict[str, object] = {"log.segment.bytes": 4 * MB, "offsets.topic.num.partitions": 1}
-    broker = BrokerInside(tmp_path / "b", mounts, {**settings, "durability": durability}).start()
+    broker = BrokerProcess(tmp_path / "b", {**settings, "durability": durability}, inside=mounts.inside).start()
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.create_topics([NewTopic("big", 1, 1), NewTopic("other", 2, 1)]).values():
@@ -75,7 +76,7 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, mounts: Mounts) ->
     disk = tmp_path / "b/data"
     mounts.memory(disk, 4096)
     mounts.fill(disk)
-    broker = BrokerInside(tmp_path / "b", mounts)
+    broker = BrokerProcess(tmp_path / "b", inside=mounts.inside)
     done = subprocess.run(broker.command(), capture_output=True, text=True, timeout=20)
     lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert done.returncode == 1
@@ -92,7 +93,7 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, mounts: Mounts) ->
 def test_a_stop_that_could_not_write_all_says_what_and_ends_with_1(tmp_path: Path, mounts: Mounts) -> None:
     disk = tmp_path / "b/data"
     mounts.memory(disk, DISK_BYTES)
-    broker = BrokerInside(tmp_path / "b", mounts, {"offsets.topic.num.partitions": 1}).start()
+    broker = BrokerProcess(tmp_path / "b", {"offsets.topic.num.partitions": 1}, inside=mounts.inside).start()
     try:
         acked, _ = produce(broker, "here", numbered(5))
         filler = mounts.fill(disk)

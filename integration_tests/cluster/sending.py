@@ -36,11 +36,14 @@ class Sending:
 
     def _send(self) -> None:
         number = 0
-        while not self._ends.is_set():
-            self._producer.produce(TOPIC, str(number).encode(), partition=0, on_delivery=self._told(number))
-            number += 1
-            self._producer.poll(0.003)
-        self._producer.flush(60)
+        try:
+            while not self._ends.is_set():
+                self._producer.produce(TOPIC, str(number).encode(), partition=0, on_delivery=self._told(number))
+                number += 1
+                self._producer.poll(0.003)
+            self._producer.flush(60)
+        except KafkaException as error:  # it is told that what it had sent before is lost
+            self.errors.append(str(error))
 
     def _told(self, number: int) -> Callable[..., None]:
         def told(error: object, message: object) -> None:

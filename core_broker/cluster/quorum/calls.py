@@ -24,8 +24,8 @@ def now_ms() -> int:
 
 
 class Calls:
-    """ended: called with the event. reach_changed: called when a node can be reached, or cannot, unlike before, or
-    `misfit` is found.
+    """epoch: this node's. ended: called with the event. reach_changed: called when a node can be reached, or cannot,
+    unlike before, or `misfit` is found.
 
     misfit: why this node, as it is configured, can be no member; empty if nothing is known against it.
     """
@@ -35,12 +35,14 @@ class Calls:
         member: Member,
         wire: QuorumWire,
         peers: Peers | None,
+        epoch: Callable[[], int],
         ended: Callable[[m.Event], None],
         reach_changed: Callable[[], None],
     ) -> None:
         self._member = member
         self._wire = wire
         self._peers = peers
+        self._epoch = epoch
         self._ended = ended
         self._reach_changed = reach_changed
         self.misfit = ""
@@ -106,14 +108,21 @@ class Calls:
         self._reach_changed()
 
     def _note_misfit(self, node: Endpoint, request: m.Request, response: m.Response) -> None:
-        """See `misfit`. A voter does not fetch before it knows another one that leads."""
+        """See `misfit`. A node fetches in no epoch that it leads, or has led: there, it is another process that leads.
+
+        In an earlier epoch, and in one that has begun since it asked, it may have led itself.
+        """
         where = host_and_port(node.host, node.port)
         if response.error == ErrorCode.INCONSISTENT_CLUSTER_ID:
             why = (
                 f"the controller at {where} belongs to another cluster than {self._member.cluster_id}: check "
                 "controller.quorum.bootstrap.servers, controller.quorum.voters and cluster.id, or use another log.dirs"
             )
-        elif isinstance(request, m.Fetch) and response.leader_id == self._member.key.id:
+        elif (
+            isinstance(request, m.Fetch)
+            and response.leader_id == self._member.key.id
+            and (response.epoch == request.epoch or response.epoch > self._epoch())
+        ):
             why = (
                 f"node.id={response.leader_id} is that of the active controller, which is another process, as {where} "
                 "says: give each node an id of its own"

@@ -70,7 +70,7 @@ class MetadataQuorum:
         self._change = asyncio.Event()  # set, and replaced, for `changed`
         wire = QuorumWire(member.cluster_id, member.listener, member.fetch_max_bytes, member.snapshot_max_bytes)
         self._applying = Applying(log, image, self._tell, self._break)
-        self._calls = Calls(member, wire, peers, self._feed, self._tell)
+        self._calls = Calls(member, wire, peers, lambda: self.epoch, self._feed, self._tell)
         self._served = Served(member, wire, log, self._receive)
 
     # --- Who leads ----------------------------------------------------------------------------------------------------
