@@ -31,11 +31,15 @@ _REFUSED = {10: "a delegation token", 11: "a SCRAM credential", 18: "an ACL", 19
 
 
 class Fold:
-    """Applies batches to an image; the records of a transaction all at its end, or none of them."""
+    """Applies batches to an image; the records of a transaction all at its end, or none of them.
+
+    timestamp_ms: of the last record that was applied, -1 before the first.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.removed: dict[bytes, None] | None = {}  # ids of topics that were deleted; None if nobody asks any more
+        self.timestamp_ms = -1
         self._held: list[Any] | None = None  # records of an open transaction
         self._reported: dict[int, None] = {}  # ignored types that were logged
 
@@ -60,10 +64,11 @@ class Fold:
                     self._held = None
                 case _:
                     (ready if self._held is None else self._held).append(record)
-        return self.take(ready, found[-1].offset if offset is None else offset, epoch)
+        return self.take(ready, found[-1].offset if offset is None else offset, epoch, found[-1].timestamp_ms)
 
-    def take(self, records: Sequence[Any], offset: int, epoch: int) -> Delta:
+    def take(self, records: Sequence[Any], offset: int, epoch: int, timestamp_ms: int) -> Delta:
         """Apply records that were decided here; the last of them is at `offset`. Returns what has changed."""
+        self.timestamp_ms = timestamp_ms
         if self.removed is not None:
             self.removed.update((record.topic_id, None) for record in records if type(record) is r.RemoveTopicRecord)
         return self.image.apply(records, offset, epoch)

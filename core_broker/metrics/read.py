@@ -185,6 +185,23 @@ def quorum_state(scrape: Scrape) -> Iterator[Sample]:
         yield Sample((observes or ROLES[type(raft.role).__name__],), 1)
 
 
+def election_latency(of: Callable[[list[int]], float]) -> Read:
+    """of: makes one number of milliseconds, of which there are some. Nothing is told while there are none."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        if scrape.sources.rooms is not None and (found := scrape.rooms.controller.metadata.election_latencies_ms):
+            yield Sample((), of(found))
+
+    return samples
+
+
+def metadata_lag_ms(scrape: Scrape) -> int:
+    metadata = scrape.rooms.controller.metadata
+    if metadata.applied_offset >= metadata.high_watermark:
+        return 0  # unlike Kafka, nothing is written while nothing changes
+    return max(0, scrape.sources.runtime.wall_ms() - metadata.applied_timestamp_ms)
+
+
 # --- The process ------------------------------------------------------------------------------------------------------
 
 

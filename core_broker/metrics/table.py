@@ -50,12 +50,22 @@ _TOPIC = "kafka.server:type=BrokerTopicMetrics,name="
 _REPLICAS = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER = "kafka.controller:type=KafkaController,name="
 _RAFT = "kafka.server:type=raft-metrics,name="
+_METADATA = "kafka.server:type=broker-metadata-metrics,name="
 _PARTITION = "kafka.cluster:type=Partition,name="
 _LOG = "kafka.log:type=Log,name="
 _REQUEST = "kafka.network:type=RequestMetrics,name="
 _GROUPS = "kafka.coordinator.group:type=GroupMetadataManager,name="
 _SESSIONS = "kafka.server:type=FetchSessionCache,name="
 _SOCKETS = "kafka.server:type=socket-server-metrics,name="
+
+
+def _applied(timestamp: str, lag: str) -> Iterable[Metric]:
+    """Kafka has both for its brokers and for its controllers."""
+    yield _kafka(G, timestamp, "When that was written, in milliseconds since 1970",
+                 read.serving(lambda scrape: scrape.rooms.controller.metadata.applied_timestamp_ms))  # fmt: skip
+    yield _kafka(G, lag, "Milliseconds since then while a later one is committed; else 0",
+                 read.serving(read.metadata_lag_ms))  # fmt: skip
+
 
 METRICS: tuple[Metric, ...] = (
     # --- What goes in and out; without a label: of all topics, deleted ones too ---
@@ -179,6 +189,7 @@ METRICS: tuple[Metric, ...] = (
            read.serving(read.leaderless_partitions)),
     _kafka(G, f"{_CONTROLLER}LastAppliedRecordOffset", "Offset of the last metadata record",
            read.serving(lambda scrape: scrape.rooms.image.offset)),
+    *_applied(f"{_CONTROLLER}LastAppliedRecordTimestamp", f"{_CONTROLLER}LastAppliedRecordLagMs"),
     _kafka(G, f"{_CONTROLLER}PreferredReplicaImbalanceCount", "Partitions that their preferred replica does not lead",
            read.serving(lambda scrape: len(scrape.rooms.image.index.imbalanced))),
     _kafka(G, f"{_CONTROLLER}MetadataErrorCount", "1 while the metadata log cannot be written or read here",
@@ -198,6 +209,12 @@ METRICS: tuple[Metric, ...] = (
            read.serving(lambda scrape: scrape.rooms.controller.log.end_offset)),
     _kafka(G, f"{_RAFT}number-of-voters", "Nodes that vote",
            read.serving(lambda scrape: len(scrape.rooms.controller.metadata.voters.voters))),
+    _kafka(G, f"{_RAFT}election-latency-avg", "Milliseconds from this node's candidacy until a leader was known, in "
+           "elections of the last minute", read.election_latency(lambda found: sum(found) / len(found))),
+    _kafka(G, f"{_RAFT}election-latency-max", "The longest of them", read.election_latency(max)),
+    _kafka(G, f"{_METADATA}last-applied-record-offset", "Offset of the last metadata record",
+           read.serving(lambda scrape: scrape.rooms.image.offset)),
+    *_applied(f"{_METADATA}last-applied-record-timestamp", f"{_METADATA}last-applied-record-lag-ms"),
     # --- The broker and its process ---
     _kafka(G, "kafka.server:type=KafkaServer,name=BrokerState", "1 starting, 2 recovering logs, 3 running, 7 stopping",
            read.value(lambda scrape: scrape.sources.state())),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -19,6 +20,7 @@ class Sending:
 
     def __init__(self, bootstrap: str) -> None:
         self.acked: list[tuple[int, int]] = []  # offset, number
+        self.acked_ms: list[float] = []  # when, on the clock of this machine
         self.errors: list[str] = []
         self._producer = Producer(
             {
@@ -50,6 +52,7 @@ class Sending:
             if error is not None:
                 self.errors.append(str(error))
             else:
+                self.acked_ms.append(time.time() * 1000)
                 self.acked.append((message.offset(), number))  # type: ignore[attr-defined]
 
         return told

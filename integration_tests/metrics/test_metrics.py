@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -172,6 +173,7 @@ def test_ready_only_when_all_is_recovered_and_read(tmp_path: Path) -> None:
 
 def test_a_cluster_tells_its_controller_and_what_is_not_in_sync(tmp_path: Path) -> None:
     settings = {"metrics.listener": "127.0.0.1:0", "broker.session.timeout.ms": 3000}
+    began_ms = time.time() * 1000
     with running_cluster(tmp_path, settings=settings) as cluster:
         produce(cluster.bootstrap, "t", 10)
 
@@ -188,6 +190,14 @@ def test_a_cluster_tells_its_controller_and_what_is_not_in_sync(tmp_path: Path) 
         states = [scrape(address(each))["kafka_server_raft_metrics_current_state"] for each in cluster.brokers.values()]
         assert sorted(dict(key)["state"] for state in states for key in state) == ["follower", "follower", "leader"]
         assert told("kafka_server_raft_metrics_current_leader") == [controller] * 3
+        [slowest], [average] = (
+            told(f"kafka_server_raft_metrics_election_latency_{each}", [controller]) for each in ("max", "avg")
+        )
+        assert slowest >= average > 0
+        applied = "kafka_server_broker_metadata_metrics_last_applied_record"
+        [when] = dict.fromkeys(told(f"{applied}_timestamp"))
+        assert began_ms <= when <= time.time() * 1000
+        assert told(f"{applied}_lag_ms") == told("kafka_controller_kafkacontroller_lastappliedrecordlagms") == [0, 0, 0]
         sent, copied = (
             sum(told(f"kafka_server_brokertopicmetrics_replicationbytes{way}_total")) for way in ("out", "in")
         )

@@ -110,6 +110,11 @@ class Applying:
     # --- Batch after batch --------------------------------------------------------------------------------------------
 
     @property
+    def applied_timestamp_ms(self) -> int:
+        """When the last record in the image was written, by its leader's clock; -1 before the first."""
+        return self._fold.timestamp_ms
+
+    @property
     def has_decided(self) -> bool:
         """Whether something that this node has decided is not applied."""
         return bool(self._decided)
@@ -151,7 +156,7 @@ class Applying:
         last_offset = decided.info.last_offset
         if last_offset >= self.committed:
             raise InconsistentRecord(f"the high watermark {self.committed} is in the middle of a batch")
-        delta = self._fold.take(decided.records, last_offset, decided.epoch)
+        delta = self._fold.take(decided.records, last_offset, decided.epoch, decided.info.max_timestamp)
         self.log.applied(decided.info.size_bytes)
         self.applied = last_offset + 1
         await self._react(delta)

@@ -47,11 +47,16 @@ class Calls:
         self._reach_changed = reach_changed
         self.misfit = ""
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._lost: dict[int, None] = {}  # nodes to which the connection broke, or was refused, at the last request
+        # Nodes to which the connection broke, or was refused, at the last request, and that have not fetched since.
+        self._lost: dict[int, None] = {}
 
     def are_most_lost(self, node_ids: Sequence[int]) -> bool:
         """Whether, by the last requests, the connections to half of these nodes or more broke."""
         return 2 * len([each for each in node_ids if each not in self._lost]) <= len(node_ids)
+
+    def heard_of(self, node_id: int) -> None:
+        """A node fetches from this one: it is there. A leader may ask nothing of it for long."""
+        self._note_reached(node_id, True)
 
     def begin(self, send: m.Send) -> None:
         task = asyncio.get_running_loop().create_task(self._exchange(send), name="request to the quorum")

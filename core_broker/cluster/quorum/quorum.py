@@ -33,6 +33,7 @@ from ..raft.voters import Endpoints, ReplicaKey, VoterSet
 from . import state_file
 from .applying import Applying, React
 from .calls import Calls, now_ms
+from .elections import Elections
 from .member import Member
 from .peers import Peers
 from .served import Served
@@ -67,6 +68,7 @@ class MetadataQuorum:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         self._leads_from: int | None = None  # the start of the epoch that this node leads
+        self._elections = Elections()
         self._change = asyncio.Event()  # set, and replaced, for `changed`
         wire = QuorumWire(member.cluster_id, member.listener, member.fetch_max_bytes, member.snapshot_max_bytes)
         self._applying = Applying(log, image, self._tell, self._break)
@@ -101,6 +103,16 @@ class MetadataQuorum:
     def applied_offset(self) -> int:
         """All before it is in the image."""
         return self._applying.applied
+
+    @property
+    def applied_timestamp_ms(self) -> int:
+        """When the last record in the image was written, by its leader's clock; -1 before the first."""
+        return self._applying.applied_timestamp_ms
+
+    @property
+    def election_latencies_ms(self) -> list[int]:
+        """How long the recent elections took that this node stood in."""
+        return self._elections.latencies_ms(now_ms())
 
     @property
     def progress(self) -> tuple[dict[int, Progress], dict[ReplicaKey, Progress]]:
@@ -293,6 +305,8 @@ class MetadataQuorum:
         return self._served.handle(request, self.raft is not None)
 
     def _receive(self, token: int, request: m.Request) -> None:
+        if isinstance(request, m.Fetch):
+            self._calls.heard_of(request.replica.id)
         self._feed(m.Received(now_ms(), token, request))
 
     def _feed(self, event: m.Event) -> None:
@@ -308,6 +322,7 @@ class MetadataQuorum:
             while self.raft is not None and (self._effects or self._events):
                 if not self._effects:
                     self._effects.extend(self.raft.step(self._events.popleft()))
+                    self._elections.look(self.raft.role, now_ms())
                     continue
                 work = self._carry_out(self._effects.popleft())
                 if work is not None:
