@@ -41,9 +41,7 @@ class Controller:
     this ends when there is some. Then a command in doubt is decided: it is done if it is in the log.
     """
 
-    def __init__(
-        self, metadata: MetadataQuorum, config: BrokerConfig, runtime: Runtime, between_brokers: str
-    ) -> None:
+    def __init__(self, metadata: MetadataQuorum, config: BrokerConfig, runtime: Runtime, between_brokers: str) -> None:
         self.metadata = metadata
         self.image: MetadataImage = metadata.image
         self.log = metadata.log
