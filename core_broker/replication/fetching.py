@@ -203,6 +203,8 @@ class Fetcher:
         self._by_key: dict[Key, Copy] = {}
         self._changed: dict[Key, Copy] = {}  # of which the leader's session may not have what is wanted now
         self._resting: dict[Key, Copy] = {}  # not fetched for a while
+        self._begin_later: dict[Key, Copy] = {}  # whose log start is not on disk, or was not
+        self._are_starts_unsaved = False  # they could not be put there
         self._forgotten: dict[Key, None] = {}  # in the leader's session, not wanted any more
         self._is_taking = False  # an answer is being taken in
         self._look_at_all_at = 0.0
@@ -218,6 +220,8 @@ class Fetcher:
         self._by_key[copy.key] = copy
         self._changed[copy.key] = copy
         self._forgotten.pop(copy.key, None)
+        if copy.start != copy.partition.log.log_start_offset:
+            self._begin_later[copy.key] = copy
         if copy.resumes_at:  # it has failed
             self._resting[copy.key] = copy
         self.pauses.wake()
@@ -227,6 +231,7 @@ class Fetcher:
         del self._by_key[copy.key]
         self._changed.pop(copy.key, None)
         self._resting.pop(copy.key, None)
+        self._begin_later.pop(copy.key, None)
         if copy.told is not None:
             self._forgotten[copy.key] = None
 
@@ -404,7 +409,6 @@ class Fetcher:
     async def _take(self, answer: fetch.Response, connection: Connection) -> None:
         wall_ms = self._owner.runtime.wall_ms()
         synced: list[Partition] = []
-        begin_later: list[Copy] = []
         for topic in answer.responses:
             for data in topic.partitions:
                 copy = self._by_key.get((topic.topic_id, data.partition_index))
@@ -419,26 +423,33 @@ class Fetcher:
                 except KafkaError as error:
                     self._put_off(copy, error)
                 if copy.start != copy.partition.log.log_start_offset:
-                    begin_later.append(copy)
+                    self._begin_later[copy.key] = copy
                 core = copy.partition.core
                 if core.awaits_sync and core.kept_end < copy.partition.log.log_end_offset:
                     synced.append(copy.partition)
         if synced:
             await asyncio.gather(*(_kept(partition) for partition in synced))
-        if begin_later:
-            await self._save_starts(begin_later)
+        if self._begin_later:
+            await self._save_starts()
 
-    async def _save_starts(self, copies: list[Copy]) -> None:
+    async def _save_starts(self) -> None:
         """The leader answers DeleteRecords once it is told of the new starts: what was deleted must not come back with
-        a follower that leads after a crash. Kafka's followers save theirs once a minute."""
-        starts = [copy.partition.log.log_start_offset for copy in copies]
+        a follower that leads after a crash. Kafka's followers save theirs once a minute. If it fails, the next round
+        tries again."""
+        starts = {key: copy.partition.log.log_start_offset for key, copy in self._begin_later.items()}
         try:
             await self._owner.save_log_starts()
         except KafkaError as error:
-            log.error("the leader is not told where %d logs begin: %s", len(copies), error.message)
+            if not self._are_starts_unsaved:
+                log.error("broker %d is not told yet where %d logs begin: %s", self.leader, len(starts), error.message)
+            self._are_starts_unsaved = True
             return
-        for copy, start in zip(copies, starts, strict=True):
-            copy.start = start
+        self._are_starts_unsaved = False
+        for key, start in starts.items():
+            copy = self._begin_later.pop(key, None)
+            if copy is not None:  # else it was removed meanwhile
+                copy.start = start
+                self._changed[key] = copy
 
     def _put_off(self, copy: Copy, error: KafkaError) -> None:
         """Fetch a partition again after a pause, a longer one each time."""

@@ -44,6 +44,8 @@ class Faults:
         self.is_durable = is_durable
         kinds = self.chance.sample(KINDS, self.chance.randint(0, 7))  # with none there are crashes alone
         self.kinds = [*ALWAYS, *kinds, *kinds]
+        if is_durable:  # all may lose their power at once
+            self.kinds += ["all", "slow_disk"]
         if cluster.releases.level:
             self.kinds += [*self.kinds[:1], "upgrade", "upgrade"]
         self._ends: list[Callable[[], None]] = []  # of what lasts
@@ -144,8 +146,9 @@ class Faults:
         return self.chance.choice(found) if found else None
 
     async def _all(self) -> None:
+        share = self.chance.choice((0.0, 0.7, 1.0)) if self.is_durable else 0.0
         for each in self.cluster.hosts:
-            self.cluster.kill(each, power=self.is_durable and self.chance.random() < 0.7)
+            self.cluster.kill(each, power=self.chance.random() < share)
 
     async def _hang(self) -> None:
         number, seconds = self._any(), self.chance.choice((0.5, 3.0, 6.0, LONGEST_HANG_S))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from isthmus.core_broker.cluster.features import METADATA_VERSION
+from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.partition_image import PartitionImage
 
 from .brokers import Cluster
@@ -33,6 +34,7 @@ class Watch:
         self._committed: dict[tuple[str, int], dict[int, bytes]] = {}  # by partition: last offset -> batch
         self._seen: dict[tuple[int, str, int], tuple[Any, int]] = {}  # by replica: open log and high watermark
         self._leaders: dict[tuple[bytes, int, int], int] = {}  # by topic id, partition and leader epoch
+        self._images: dict[int, dict[tuple[str, int], PartitionImage]] = {}  # by offset of the metadata
         # Of DeleteRecords, by partition: the furthest offset before which somebody wanted everything gone, and what was
         # answered with success.
         self.to_delete: dict[tuple[str, int], int] = {}
@@ -88,16 +90,29 @@ class Watch:
             if is_new and topic in self._min_insync:
                 self._check_copies(topic, index, mark)
         self._check_ends()
-        self._check_levels()
-        self.cluster.sim.counters["looks"] += 1
-
-    def _check_levels(self) -> None:
-        """No broker has to work at a metadata.version that its software does not know."""
         for number, host in self.cluster.hosts.items():
             if host.broker is not None and host.broker._replicas is not None:
-                level = host.broker._replicas._image.features.get(METADATA_VERSION, 0)
-                known = self.cluster.releases.of(host.name)
-                assert level <= known, f"broker {number} knows metadata.version {known} at most, {level} is finalized"
+                self._check_image(number, host.broker._replicas._image)
+        self.cluster.sim.counters["looks"] += 1
+
+    def _check_image(self, number: int, image: MetadataImage) -> None:
+        """The metadata that a broker has: the same at one offset, wherever it is from. Nobody leads or is in sync whose
+        broker is fenced. No broker has to work at a metadata.version that its software does not know."""
+        level, known = (
+            image.features.get(METADATA_VERSION, 0),
+            self.cluster.releases.of(self.cluster.hosts[number].name),
+        )
+        assert level <= known, f"broker {number} knows metadata.version {known} at most, {level} is finalized"
+        fenced = [each.id for each in image.brokers.values() if each.fenced]
+        partitions = {(name, index): each for name, topic in image.topics.items()
+                      for index, each in topic.partitions.items()}  # fmt: skip
+        for key, each in partitions.items():
+            assert each.leader not in fenced and not any(other in fenced for other in each.isr), (
+                f"{key} is {each} for broker {number}, though brokers {fenced} are fenced"
+            )
+        if self._images.setdefault(image.offset, partitions) != partitions:
+            raise AssertionError(f"at offset {image.offset} of the metadata broker {number} has {partitions}, "
+                                 f"another has {self._images[image.offset]}")  # fmt: skip
 
     def _check_copies(self, topic: str, index: int, mark: int) -> None:
         """As many as min.insync.replicas asks for have what is committed, whether they run or not."""

@@ -67,3 +67,17 @@ def test_a_follower_that_has_nothing_after_them_begins_where_its_leader_does(dur
         assert starts(cluster) == dict.fromkeys(cluster.hosts, 30)
 
     run_checked(scenario)
+
+
+def test_a_follower_without_room_tells_where_it_begins_once_it_has_some() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster, leader = await formed(sim, "page_cache")
+        await fill(cluster)
+        disk = cluster.hosts[1 if leader != 1 else 2].machine.disk
+        capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes
+        sim.loop.call_later(3.0, lambda: setattr(disk, "capacity_bytes", capacity_bytes))
+        began_s = sim.loop.time()
+        await delete_before(cluster, leader, 17)
+        assert sim.loop.time() - began_s > 2.0
+
+    run_checked(scenario)

@@ -118,6 +118,8 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
     }
     if chance.random() < 0.6:  # a follower is soon one that lags
         options["replica.lag.time.max.ms"] = chance.choice(("1000", "2000"))
+    if chance.random() < 0.3:  # a follower that was away has a part of what its leader has told it
+        options["replica.fetch.max.bytes"] = chance.choice(("100", "4000"))
     if chance.random() < 0.4:
         options["metadata.log.max.record.bytes.between.snapshots"] = chance.choice(("300", "3000"))
         options["controller.quorum.fetch.snapshot.max.bytes"] = "1000"
