@@ -243,9 +243,11 @@ class Broker:
         )  # fmt: skip
         self._assignments = assignments = Assignments(
             self.node_id, uuid_from_str(logs.directory_id), image, requests.request, lambda: lifecycle.broker_epoch,
-            replicas.is_offline,
+            replicas.is_offline, replicas.space,
         )  # fmt: skip
         replicas.went_offline.add(assignments.look)
+        replicas.space_changed.add(assignments.look)
+        replicas.space_changed.add(fetching.space_changed)
         replicas.begun.add(fetching.begun)
         replicas.begun.add(lambda partition: assignments.look(partition.topic, partition.index))
         replicas.ended, replicas.isr_changes = fetching.ended, isr_changes.want

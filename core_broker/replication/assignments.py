@@ -5,6 +5,9 @@ is one directory of logs, but a disk error takes its own partition offline and n
 failed is told as one in a lost directory: the controller then has another replica lead it. One that is served again,
 or from a new disk, is told as one in this broker's directory, without which it could not lead. A partition that has no
 other replica stays with this broker: nobody could lead it meanwhile.
+
+A partition that refuses appends because the disk is full is told in the same way, as long as others are in sync.
+Otherwise this broker goes on to serve its reads.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from typing import Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import assign_replicas_to_dirs as m
 from ..cluster.image import Delta, MetadataImage
-from ..cluster.partition_image import LOST, MIGRATING
+from ..cluster.partition_image import LOST, MIGRATING, NO_LEADER, PartitionImage
 from ..pauses import Pauses, RetryDelay
+from .shortage import Key, Space
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +30,12 @@ ANSWER_TIMEOUT_MS = 30_000  # for the controller; then it is asked again
 RETRY_FIRST_S, RETRY_MOST_S = 0.1, 10.0
 MAX_AT_ONCE = 2_000  # partitions in one request, as in Kafka
 
-Key = tuple[str, int]  # topic, partition
 Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the controller's answer; raises KafkaError
 
 
 class Assignments:
     """directory: of this broker's logs, 16 bytes. is_offline: whether a partition of this broker cannot be used here.
+    space: what one that can be used has for its next append.
 
     What is to be told follows from the metadata and the state of a partition at the moment of each request.
     """
@@ -44,6 +48,7 @@ class Assignments:
         ask: Ask,
         broker_epoch: Callable[[], int],
         is_offline: Callable[[str, int], bool],
+        space: Callable[[str, int], Space],
     ) -> None:
         self._node_id = node_id
         self._directory = directory
@@ -51,6 +56,7 @@ class Assignments:
         self._ask = ask
         self._broker_epoch = broker_epoch
         self._is_offline = is_offline
+        self._space = space
         self._looked_at: dict[Key, None] = {}
         self._pauses = Pauses()
         self._sender: asyncio.Task[None] | None = None
@@ -92,7 +98,23 @@ class Assignments:
         known = partition.directory_of(self._node_id)
         if self._is_offline(topic, index):
             return LOST if known != LOST and len(partition.replicas) > 1 else None
+        match self._space(topic, index):
+            case Space.NONE if known != LOST and self._others_serve(partition):
+                return LOST
+            case Space.NONE | Space.UNSURE if known == LOST and not self._is_needed(partition):
+                return None
         return None if known in (self._directory, MIGRATING) else self._directory
+
+    def _others_serve(self, partition: PartitionImage) -> bool:
+        """Whether another replica can lead, or does, and is in sync."""
+        return any(
+            each != self._node_id and self._image.is_active(each) and partition.directory_of(each) != LOST
+            for each in partition.isr
+        )
+
+    def _is_needed(self, partition: PartitionImage) -> bool:
+        """Whether nobody leads and this replica has all that is committed: the others gave theirs up, too."""
+        return partition.leader == NO_LEADER and self._node_id in (*partition.isr, *partition.elr)
 
     async def _send_all(self) -> None:
         delay = RetryDelay(RETRY_FIRST_S, RETRY_MOST_S)
@@ -133,5 +155,5 @@ class Assignments:
             return code == ErrorCode.UNSUPPORTED_VERSION  # it will never know of directories
         for (topic, index), directory in told.items():
             if directory == LOST:
-                log.warning("%s-%d: the controller was told that its log is offline here", topic, index)
+                log.warning("%s-%d: the controller was told that its log cannot be used here", topic, index)
         return True

@@ -19,10 +19,10 @@ from ...client.errors import ClientError, ConnectionLost
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import fetch, list_offsets
 from ..config import BrokerConfig
-from ..pauses import Pauses, RetryDelay
+from ..pauses import RETRY_MOST_S, Pauses, RetryDelay
 from ..storage.log.append import Origin
 from .partition import Partition
-from .states import State
+from .states import REFUSING, State
 from .throttle import Quota
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ LOOK_AT_ALL_S = (
 )
 RETRY_FIRST_S = 0.02  # after an error; then doubled each time, up to replica.fetch.backoff.ms
 LATEST, EARLIEST = -1, -2
+COPYING = (State.FOLLOWING, State.STALLED)
 WAITS_FOR_METADATA = (  # errors that end when this broker or the leader has newer metadata
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -130,6 +131,12 @@ class Fetching:
                 del self._sources[leader]
                 source.stop()
 
+    def space_changed(self, topic: str, index: int) -> None:
+        """A partition may be appended to again: copy it at once."""
+        source = self._sources.get(self._leaders.get((topic, index), -1))
+        if source is not None:
+            source.space_changed(topic, index)
+
     def metadata_changed(self) -> None:
         """Brokers have come, gone or moved: what waits for that is tried at once."""
         for source in self._sources.values():
@@ -179,6 +186,12 @@ class Source:
         for fetcher in self.fetchers:
             if (topic, index) in fetcher.copies:
                 fetcher.remove(topic, index)
+
+    def space_changed(self, topic: str, index: int) -> None:
+        for fetcher in self.fetchers:
+            if (copy := fetcher.copies.get((topic, index))) is not None and copy.partition.state not in REFUSING:
+                copy.resumes_at = 0.0
+                fetcher.pauses.wake()
 
     def stop(self) -> None:
         for fetcher in self.fetchers:
@@ -413,7 +426,7 @@ class Fetcher:
             for data in topic.partitions:
                 copy = self._by_key.get((topic.topic_id, data.partition_index))
                 # It may have been removed, or put here anew, since the request was sent.
-                if copy is None or copy.told is None or copy.partition.state is not State.FOLLOWING:
+                if copy is None or copy.told is None or copy.partition.state not in COPYING:
                     continue
                 self._changed[copy.key] = copy
                 try:
@@ -453,8 +466,10 @@ class Fetcher:
 
     def _put_off(self, copy: Copy, error: KafkaError) -> None:
         """Fetch a partition again after a pause, a longer one each time."""
-        copy.delay = copy.delay or self._new_delay()
-        level = logging.DEBUG if error.code in WAITS_FOR_METADATA else logging.ERROR
+        lacks_space = copy.partition.state in REFUSING  # as the partition has said; it is told when there is some
+        if copy.delay is None:
+            copy.delay = RetryDelay(RETRY_FIRST_S, RETRY_MOST_S) if lacks_space else self._new_delay()
+        level = logging.DEBUG if lacks_space or error.code in WAITS_FOR_METADATA else logging.ERROR
         log.log(level, "%s cannot be copied from broker %d: %s", copy.partition, self.leader, error)
         copy.resumes_at = asyncio.get_running_loop().time() + copy.delay.next_s()
         if self._by_key.get(copy.key) is copy:  # it may have been removed meanwhile

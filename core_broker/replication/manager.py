@@ -34,7 +34,7 @@ from ._core import Traffic
 from .leadership import IsrChange, Leadership
 from .partition import Partition
 from .shortage import Key, Shortage
-from .states import MEANING, Event, State, next_state
+from .states import MEANING, REFUSING, Event, State, next_state
 from .throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,9 @@ class ReplicaManager:
         self.isr_changes: Callable[[Partition, IsrChange], None] = lambda partition, change: None  # asks the controller
         self._checkpointed = logs.checkpoints.high_watermarks  # of the last stop
         self._unopened: dict[Key, Unopened] = {}
-        self._shortage = Shortage(self._open_again)
+        self.space_changed: Hearers[str, int] = Hearers()  # `space` of a partition may be another one
+        self._shortage = Shortage(self._open_again, self._find, self.space_changed)
+        self.space = self._shortage.space
         self._on_refusal = self._shortage.refuses  # one object for all partitions
         self.throttle = Throttle(node_id, config, _loop_time)
         self._image = image
@@ -134,9 +136,12 @@ class ReplicaManager:
         """Whether this broker has a partition that it can neither lead nor follow."""
         return index in self._dead.get(topic, ())
 
+    def _find(self, topic: str, index: int) -> Partition | None:
+        return self.partitions.get(topic, {}).get(index)
+
     def held(self, topic: str, index: int) -> Partition:
         """The partition, led or followed by this broker. Raises KafkaError."""
-        partition = self.partitions.get(topic, {}).get(index)
+        partition = self._find(topic, index)
         if partition is not None:
             return partition
         raise self.why_missing(topic, index)
@@ -166,7 +171,7 @@ class ReplicaManager:
         for indexes in self.partitions.values():
             for partition in indexes.values():
                 if partition.reason is not None:
-                    refuses = "it takes no appends: " if partition.state is State.READ_ONLY else ""
+                    refuses = "it takes no appends: " if partition.state in REFUSING else ""
                     reasons[partition.topic, partition.index] = f"{refuses}{partition.reason.message}"
         return dict(sorted(reasons.items()))
 
@@ -256,6 +261,7 @@ class ReplicaManager:
         partition.begin_epoch(image.leader_epoch)
         partition.place(image.leader, image.replicas, image.isr, image.partition_epoch)
         partition.recover(self._high_watermark(topic.name, index) if before is None else before.high_watermark)
+        self._shortage.continues(partition)
         self.partitions.setdefault(topic.name, {})[index] = partition
         if opened.failure is None:
             self.begun(partition)

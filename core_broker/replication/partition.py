@@ -23,7 +23,7 @@ from ..storage.disk.errors import fresh_copy
 from ..storage.log.append import Origin
 from ._core import IN_LINE, MIRRORED, NO_APPENDS, NOT_SERVED, TOO_FEW_IN_SYNC, PartitionCore, Traffic
 from .leadership import IsrChange, Leadership
-from .states import MEANING, Event, State, next_state
+from .states import MEANING, REFUSING, Event, State, next_state
 from .traffic import NOT_FAILED_APPENDS
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class Partition:
         else:
             traffic.bytes_in += info.size_bytes
             traffic.messages_in += info.records_count
-        if self.state is State.READ_ONLY:
+        if self.state in REFUSING:
             self.takes_appends()
         self.core.appended(info.next_offset)
         return info
@@ -317,7 +317,7 @@ class Partition:
         if self.log.failure is not None:
             self.enter(Event.LOG_FAILED, fresh_copy(self.log.failure))
         else:
-            if self.state is not State.READ_ONLY:
+            if self.state not in REFUSING:
                 log.error("%s takes no appends while this lasts: %s", self, error.message)
             self.enter(Event.APPEND_REFUSED, fresh_copy(error))  # the original is raised
             self._on_refusal(self, error, size_bytes)

@@ -17,6 +17,7 @@ class State(Enum):
     LEADING = "it is led here, and serves reads and appends"
     FOLLOWING = "this broker copies it from its leader, and serves reads of consumers up to what it knows is committed"
     READ_ONLY = "it is led here and serves reads; the disk refused an append, and none has succeeded since"
+    STALLED = "this broker follows, and serves the same reads; the disk refused what it copied, and takes none since"
     AWAITING_SPACE = "offline: its log is opened again when there is disk space, or a free descriptor"
     OFFLINE = "offline until the broker starts again: the disk or its contents cannot be trusted"
     CLOSED = "deleted, of an earlier leadership, or the broker stops"
@@ -48,24 +49,27 @@ MEANING: dict[State, Meaning] = {
     State.LEADING:        Meaning(True,  True,   True),
     State.FOLLOWING:      Meaning(True,  False,  True),
     State.READ_ONLY:      Meaning(True,  False,  True),
+    State.STALLED:        Meaning(True,  False,  True),
     State.AWAITING_SPACE: Meaning(False, False,  False),
     State.OFFLINE:        Meaning(False, False,  False),
     State.CLOSED:         Meaning(False, False,  False),
 }  # fmt: skip
 
-_open, _lead, _foll, _read, _wait, _off_, _done = State
+REFUSING = (State.READ_ONLY, State.STALLED)  # the disk does not take appends just now
+
+_open, _lead, _foll, _read, _stal, _wait, _off_, _done = State
 _____ = None  # cannot happen
 
 # fmt: off
 _ROWS: dict[Event, tuple[State | None, ...]] = {
-    #                        OPENING LEADING FOLLOW. READ_O. AWAITIN OFFLINE CLOSED
-    Event.OPENED_TO_LEAD:    (_lead, _____,  _____,  _____,  _____,  _____,  _____),
-    Event.OPENED_TO_FOLLOW:  (_foll, _____,  _____,  _____,  _____,  _____,  _____),
-    Event.APPEND_REFUSED:    (_____, _read,  _foll,  _read,  _____,  _____,  _done),
-    Event.APPENDS_AGAIN:     (_____, _lead,  _foll,  _lead,  _wait,  _off_,  _done),
-    Event.LOG_WITHOUT_SPACE: (_wait, _wait,  _wait,  _wait,  _wait,  _wait,  _done),
-    Event.LOG_FAILED:        (_off_, _off_,  _off_,  _off_,  _off_,  _off_,  _done),
-    Event.CLOSE:             (_done, _done,  _done,  _done,  _done,  _done,  _done),
+    #                        OPENING LEADING FOLLOW. READ_O. STALLED AWAITIN OFFLINE CLOSED
+    Event.OPENED_TO_LEAD:    (_lead, _____,  _____,  _____,  _____,  _____,  _____,  _____),
+    Event.OPENED_TO_FOLLOW:  (_foll, _____,  _____,  _____,  _____,  _____,  _____,  _____),
+    Event.APPEND_REFUSED:    (_____, _read,  _stal,  _read,  _stal,  _____,  _____,  _done),
+    Event.APPENDS_AGAIN:     (_____, _lead,  _foll,  _lead,  _foll,  _wait,  _off_,  _done),
+    Event.LOG_WITHOUT_SPACE: (_wait, _wait,  _wait,  _wait,  _wait,  _wait,  _wait,  _done),
+    Event.LOG_FAILED:        (_off_, _off_,  _off_,  _off_,  _off_,  _off_,  _off_,  _done),
+    Event.CLOSE:             (_done, _done,  _done,  _done,  _done,  _done,  _done,  _done),
 }
 # fmt: on
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from integration_tests.cluster.oracle.oracle import Oracle, Refused
+from isthmus.core_broker.cluster.controller import AssignDirectories
 from isthmus.core_broker.cluster.image import TopicImage
+from isthmus.core_broker.cluster.partition_image import NO_LEADER
 from isthmus.protocol.messages import metadata_records as r
 from tests.core_broker.cluster.histories import SESSION_MS, History, Step
 
@@ -50,7 +52,8 @@ class Kafka:
             [ours], [theirs] = step.records, records
             assert ends_instead(ours, theirs, step.before), step.command
             return
-        assert in_order(step.records) == in_order(mended(records, step.before)), step.command
+        ours = [each for each in step.records if not is_given_a_leader(each, step)]
+        assert in_order(ours) == in_order(mended(records, step.before)), step.command
         assert step.answer(result) == answer, step.command
 
     def expired(
@@ -85,6 +88,17 @@ def mended(records: Sequence[Any], before: Mapping[bytes, TopicImage]) -> list[A
                 continue
         found.append(record)
     return found
+
+
+def is_given_a_leader(record: Any, step: Step) -> bool:
+    """Whether a partition without a leader gets the one that has said where its replica is: a difference on purpose.
+
+    Kafka's brokers have a directory back after a restart alone, and lead again when they are unfenced after that.
+    """
+    if not isinstance(step.command, AssignDirectories) or not isinstance(record, r.PartitionChangeRecord):
+        return False
+    before = step.before[record.topic_id].partitions[record.partition_id]
+    return before.leader == NO_LEADER and record.leader == step.command.broker_id
 
 
 def waits_for_ever(record: Any, before: Mapping[bytes, TopicImage]) -> bool:

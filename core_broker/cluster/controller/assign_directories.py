@@ -1,4 +1,8 @@
-"""AssignDirectories: a broker says in which of its directories its replicas lie (KIP-858)."""
+"""AssignDirectories: a broker says in which of its directories its replicas lie (KIP-858).
+
+A partition without a leader gets one if its replica may lead from there. Kafka's controller leaves it without: its
+brokers have a directory back after a restart alone, and are unfenced after that.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ..partition_image import NO_LEADER
 from ..partition_index import Key
 from .common import Decision, PartitionItem, Result, View, registered
 from .leadership import TopicRules, may_lead, updates
@@ -52,9 +57,14 @@ class AssignDirectories:
                 else:
                     target = Target(directories={self.broker_id: directory})
                     record = changed(topic.id, index, partition, target, rules.of(topic))
-                    records += [] if record is None else [record]
                     if not broker.has_online(directory):
                         lost[topic.id, index] = None
+                    if record is None:
+                        continue
+                    records.append(record)
+                    if partition.leader == NO_LEADER:
+                        elected = changed(topic.id, index, partition.merged(record), Target(), rules.of(topic))
+                        records += [] if elected is None else [elected]
         return Decision(Result(items), [*records, *updates(view, lost, removed=self.broker_id)])
 
     def fail(self, error: KafkaError) -> Result:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
-from isthmus.core_broker.replication.shortage import OPENED_AT_ONCE
+from isthmus.core_broker.pauses import RETRY_MOST_S
+from isthmus.core_broker.replication.shortage import FIRST_TRY_S, OPENED_AT_ONCE
 from isthmus.protocol.messages import metadata_records as r
 from tests.core_broker.storage.support import place
 from tests.running import run_by
@@ -127,7 +127,7 @@ async def test_tries_are_ever_rarer_but_never_end(world: World, /) -> None:
     world.refuse(errno.ENOSPC)
     await world.topic(0)
     await world.tick(9)
-    assert world.pauses.lengths_s == [RETRY_FIRST_S * 2**n for n in range(5)] + [RETRY_MOST_S] * 5
+    assert world.pauses.lengths_s == [FIRST_TRY_S * 2**n for n in range(8)] + [RETRY_MOST_S] * 2
     world.heal()
     await world.tick()
     assert world.replicas.offline() == {}
