@@ -5,8 +5,8 @@ levels at which its members work together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -14,12 +14,14 @@ from ..client import Admin
 from ..client.admin import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 from ..deploy.errors import DeployError
 from . import output
+from .clusters import quorum_told
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
 
 features = typer.Typer(no_args_is_help=True)
 unregister_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
+KEEPS_UP_MS = 10_000  # a voter that was caught up within this time is there; it fetches twice a second or more often
 COLUMNS = ("feature", "finalized", "lowest", "highest")
 
 Levels = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL...", help="Such as group.version=0.")]
@@ -42,20 +44,48 @@ def unregister(
 
 def remove(
     node: Annotated[int, typer.Argument(metavar="ID", help="Id of the node.")],
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Even if no majority of those left keeps up.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
     """Take a controller that has stopped out of the voters of the metadata quorum (KIP-853).
 
-    More than half of the voters must run, without it and with it.
+    More than half of the voters must run, without it and with it: else no controller could be elected any more.
     """
 
     async def leave(admin: Admin) -> None:
+        said, nodes = await admin.describe_quorum()
+        if not unsafe and (reason := why_not_removed(quorum_told(said, nodes), node)):
+            raise DeployError(reason)
         await admin.remove_voter(node)
         await admin.unregister_controller(node)
 
     _ask(bootstrap, leave)
     output.done(f"node {node} does not vote any more", {"removed": node}, as_json)
+
+
+def why_not_removed(quorum: Mapping[str, Any], node: int) -> str:
+    """Why a voter is to stay: no majority would be left that keeps up with the leader. quorum: `quorum_told`. Empty if
+    nothing is against it; whether it is a voter is for the cluster to say."""
+    voters = {each["node_id"]: each for each in quorum["replicas"] if each["role"] == "voter"}
+    left = {each: row for each, row in voters.items() if each != node}
+    if node not in voters:
+        return ""
+    if not left:
+        return f"node {node} is the only voter: without it there would be no controller; add another one first"
+    away = [each for each, row in left.items() if not row["leader"] and not _keeps_up(row)]
+    if 2 * (len(left) - len(away)) > len(left):
+        return ""
+    told = ", ".join(f"node {each} was caught up {left[each]['caught_up']}" for each in away)
+    return (
+        f"without node {node}, {len(left) - len(away)} of {len(left)} voters would keep up with the leader, no "
+        f"majority ({told}): start those, or remove one of them instead; --unsafe removes it nevertheless"
+    )
+
+
+def _keeps_up(row: Mapping[str, Any]) -> bool:
+    ago_ms = row["caught_up_ms_ago"]
+    return ago_ms is not None and ago_ms <= KEEPS_UP_MS
 
 
 @features.command("list")
