@@ -12,6 +12,9 @@ SOAK_SEEDS ?= 10000
 ARGS ?=
 JOBS ?= 2
 ROOM ?=
+MODEL ?= quorum
+BOUNDS_quorum := --late 0 --epochs 1 --values 1 --losses 0
+BOUNDS_replication := --values 1 --cuts 1 --fences 0 --lags 0
 # A file's tests share what their fixtures started, so that a file stays in one process.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # $(call tests,KIND,ALL,COMMAND): runs COMMAND on ALL, or on what ROOM has of this kind of test (tests/rooms.py).
@@ -84,8 +87,8 @@ test-containers: env  ## the image and whole topologies in Docker; installs and 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-model: env  ## all histories of a small quorum: make model ARGS='--epochs 2 --values 2', see raft/model.py
-	$(BIN)/python -m tests.core_broker.cluster.raft.model $(or $(ARGS),--late 0 --epochs 1 --values 1 --losses 0)
+model: env  ## all histories of a small quorum, or MODEL=replication; ARGS='--values 2': see tests/core_broker/*/model.py
+	$(BIN)/python -m tests.core_broker.$(subst quorum,cluster.raft,$(MODEL)).model $(or $(ARGS),$(BOUNDS_$(MODEL)))
 
 mutants: env  ## plants bugs, one at a time, and checks that a test sees each: make mutants ARGS=client_leftovers
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -222,6 +222,7 @@ class Broker:
             image,
             config,
             heartbeats.request,
+            metadata_changed=metadata.changed,
             incarnation_id=runtime.uuid(),
             directory_id=uuid_from_str(logs.directory_id),
             endpoints={

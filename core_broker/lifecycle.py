@@ -34,8 +34,14 @@ FATAL = (  # a registration that fails with these fails for ever, or until someb
 Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the controller's answer; raises KafkaError
 
 
+def knows(image: MetadataImage, broker_epoch: int) -> bool:
+    """Whether an image has a process's registration, before which what the last one led is led under another epoch."""
+    return image.offset >= broker_epoch
+
+
 class Lifecycle:
     """ask: sends to the active controller, on a channel of its own: no other request may hold up a heartbeat.
+    metadata_changed: returns when more may have been applied.
 
     broker_epoch: of this process, -1 before it is registered. previous_epoch: of the process before it if nothing that
     it had written is lost, else -1. keep_epoch: saves the new one for the next start. directory_id: 16 bytes.
@@ -48,6 +54,7 @@ class Lifecycle:
         config: BrokerConfig,
         ask: Ask,
         *,
+        metadata_changed: Callable[[], Awaitable[None]],
         incarnation_id: bytes,
         directory_id: bytes,
         endpoints: Mapping[str, Endpoint],
@@ -60,6 +67,7 @@ class Lifecycle:
         self._image = image
         self._config = config
         self._ask = ask
+        self._metadata_changed = metadata_changed
         self._incarnation_id = incarnation_id
         self._directory_id = directory_id
         self._endpoints = endpoints
@@ -77,8 +85,12 @@ class Lifecycle:
         self._task: asyncio.Task[None] | None = None
 
     async def register(self, timeout_ms: float) -> None:
-        """Register this process, and begin to send heartbeats. Raises KafkaError if it is refused for good, or if no
-        controller answers in time."""
+        """Register this process, begin to send heartbeats, and wait until the metadata here has this process.
+
+        Before, it may say that this broker leads, under the epoch of its last process: from what that had lost,
+        followers under the same epoch would cut off what is committed. Raises KafkaError if the registration is refused
+        for good, or if no controller answers in time.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while (error := await self._register((deadline - loop.time()) * 1000)) is not None:
@@ -87,6 +99,8 @@ class Lifecycle:
             log.info("broker %d is not registered yet: %s", self._node_id, error.message)
             await self._pauses.pause(RETRY_S)
         self._task = loop.create_task(self._beat(), name="heartbeats")
+        while not knows(self._image, self.broker_epoch):
+            await self._metadata_changed()
 
     async def _register(self, timeout_ms: float) -> KafkaError | None:
         request = broker_registration.Request(

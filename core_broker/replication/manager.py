@@ -391,7 +391,8 @@ class ReplicaManager:
 
         await self._logs.open_logs(wanted, opened)
         # Sync before they are served: a producer that repeats such records is answered at once.
-        await sync_logs(behind, self._config["file.pool.threads"], synced)
+        if behind:
+            await sync_logs(behind, self._config["file.pool.threads"], synced)
 
     def _wanting(self, each: LogToOpen) -> TopicImage | None:
         """The topic of a partition that is to be served here; None if it is not any more."""

@@ -200,6 +200,13 @@ def power_cuts_lose_nothing(stack: contextlib.ExitStack) -> None:
     _replace(stack, SimFiles, "boot_id", lambda self: "the same")
 
 
+def brokers_lead_before_they_know_themselves(stack: contextlib.ExitStack) -> None:
+    """A new process opens its partitions by metadata in which its last process leads."""
+    from isthmus.core_broker import lifecycle
+
+    _replace(stack, lifecycle, "knows", lambda image, broker_epoch: True)
+
+
 # --- Coordinators -----------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +240,7 @@ def commits_count_before_they_are_replicated(stack: contextlib.ExitStack) -> Non
 
 
 PLANTS: dict[str, Plant] = {
+    "brokers-lead-before-they-know-themselves": brokers_lead_before_they_know_themselves,
     "changes-count-before-they-are-agreed": changes_count_before_they_are_agreed,
     "commits-count-before-they-are-replicated": commits_count_before_they_are_replicated,
     "committed-without-followers": committed_without_followers,

@@ -70,10 +70,11 @@ FOUND_BY = {
 }
 
 # Not seen in the seeds that were run so far (25 of each, or none yet), though the rules are real: the scenario has to
-# come to see them.
+# come to see them. The models (`make model`) see most of these, and all that they see is here or above.
 NOT_SEEN = (
     "anybody-may-be-in-sync",
     "broker-epochs-are-not-checked",
+    "brokers-lead-before-they-know-themselves",
     "changes-count-before-they-are-agreed",
     "changes-of-old-leaders-are-taken",
     "controllers-decide-too-soon",

@@ -3,7 +3,8 @@
 Consumers read what is committed. Followers read up to the log's end, and what they ask for says what they have: the
 high watermark and the in-sync replicas follow from that. A follower serves consumers, too, up to what it knows of the
 high watermark; a leader may send them there (KIP-392, `read_replica.py`). A follower that is read is told of a new high
-watermark at once. Kafka has it wait for the next fetch (KAFKA-9952), since it would tell all followers.
+watermark at once. Kafka has it wait for the next fetch (KAFKA-9952), since it would tell all followers. Where
+DeleteRecords has moved a log's start all followers are told at once, too, since it waits for them.
 
 v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epochs are checked. v12: what the client
 read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
@@ -349,6 +350,8 @@ class _Fetch:
         """Whether an answer must not wait for records."""
         if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NOBODY:
             return True
+        if self._follows and 0 <= wanted.log_start_offset < data.log_start_offset:
+            return True  # DeleteRecords waits until all replicas begin there
         return self._is_read(wanted) and data.high_watermark > wanted.high_watermark
 
     def _is_read(self, wanted: Wanted) -> bool:

@@ -18,9 +18,7 @@ any more; answers that nobody waits for are gone, and so are those that only say
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
@@ -32,6 +30,7 @@ from isthmus.core_broker.cluster.raft.links import Links
 from isthmus.core_broker.cluster.raft.raft import Raft, RaftOptions
 from isthmus.core_broker.cluster.raft.roles import Candidate, Follower, Prospective, Resigned, Votes
 from isthmus.protocol.errors import ErrorCode
+from tests.core_broker import exploring
 
 from .node import Message, RaftNode, Record, key_of, static_voters
 
@@ -167,6 +166,18 @@ def most(n: int) -> int:
 class Model:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
+
+    def first_state(self) -> State:
+        return first_state(self.bounds)
+
+    def keys(self, state: State) -> dict[int, Any]:
+        return {id(node): node_key(node) for node in state.nodes}
+
+    def key(self, state: State, keys: dict[int, Any]) -> Any:
+        return state.key(keys)
+
+    def reached(self, state: State) -> dict[str, int]:
+        return {"leaders": len(state.leaders), "committed records": len(state.truth)}
 
     def following(self, state: State) -> Iterator[tuple[str, State]]:
         """All that can happen next. Raises AssertionError for what must not."""
@@ -350,92 +361,12 @@ class Model:
                 return
 
 
-@dataclass
-class Found:
-    """states: how many were seen. depth: of the longest way to one. ended: whether there are no more within the bounds.
-
-    error, way: of the first state that must not be, and how it came about.
-    """
-
-    states: int = 0
-    depth: int = 0
-    transitions: int = 0
-    ended: bool = False
-    error: str | None = None
-    way: list[str] = field(default_factory=list)
-    leaders: int = 0  # most epochs with a leader in one history
-    committed: int = 0  # most records
-
-
-def explore(bounds: Bounds, most_states: int | None = None, progress: Any = None) -> Found:
+def explore(
+    bounds: Bounds, most_states: int | None = None, progress: exploring.Progress | None = None
+) -> exploring.Found:
     """All states within the bounds, or as many as are asked for, the nearest first."""
-    model, found = Model(bounds), Found()
-    first = first_state(bounds)
-    start = hash(first.key({}))
-    seen: dict[int, tuple[int, str]] = {start: (0, "")}  # how each was reached
-    waiting: deque[tuple[State, int, int]] = deque([(first, start, 0)])
-    while waiting:
-        if most_states is not None and len(seen) >= most_states:
-            found.states = len(seen)
-            return found
-        state, key, found.depth = waiting.popleft()
-        keys = {id(node): node_key(node) for node in state.nodes}
-        steps = model.following(state)
-        while True:
-            try:
-                what, after = next(steps)
-            except StopIteration:
-                break
-            except AssertionError as error:
-                found.error, found.way, found.states = str(error), way_to(seen, key), len(seen)
-                return found
-            found.transitions += 1
-            other = hash(after.key(keys))
-            if other not in seen:
-                seen[other] = (key, what)
-                waiting.append((after, other, found.depth + 1))
-                found.leaders = max(found.leaders, len(after.leaders))
-                found.committed = max(found.committed, len(after.truth))
-                if progress is not None and len(seen) % 20_000 == 0:
-                    progress(len(seen), found.depth, len(waiting))
-    found.states, found.ended = len(seen), True
-    return found
-
-
-def way_to(seen: dict[int, tuple[int, str]], key: int) -> list[str]:
-    """What happened on the way to a state; what then failed is not among it."""
-    way = []
-    while key and seen[key][1]:
-        key, what = seen[key]
-        way.append(what)
-    return way[::-1]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.core_broker.cluster.raft.model", description=__doc__)
-    for each in fields(Bounds):
-        parser.add_argument(f"--{each.name}", type=int, default=each.default)
-    parser.add_argument("--states", type=int, help="stop after so many (default: all)")
-    given = vars(parser.parse_args())
-    most_states = given.pop("states")
-    bounds = Bounds(**given)
-    began_s = time.monotonic()
-
-    def progress(states: int, depth: int, waiting: int) -> None:
-        print(f"{states} states, {waiting} to follow, depth {depth}, {time.monotonic() - began_s:.0f} s", flush=True)
-
-    found = explore(bounds, most_states, progress)
-    for step in found.way:
-        print(step)
-    if found.error is not None:
-        print(f"FAILED: {found.error}")
-    what = "all" if found.ended else "the first"
-    print(
-        f"{bounds}: {what} {found.states} states, {found.transitions} transitions, depth {found.depth}; up to "
-        f"{found.leaders} leaders and {found.committed} committed records; {time.monotonic() - began_s:.0f} s"
-    )
-    return 1 if found.error is not None else 0
+    return exploring.explore(Model(bounds), most_states, progress)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(exploring.main("tests.core_broker.cluster.raft.model", __doc__, Bounds, explore))
