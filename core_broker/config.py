@@ -126,7 +126,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("broker.heartbeat.interval.ms", _I, "1000", "How often a broker tells the controller that it lives"),
     O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
     O("broker.lost.connection.timeout.ms", _I, "300", "How long the controller waits for a heartbeat of a broker whose "
-      "connection is closed", 1, own=True),
+      "connection is closed, if the broker's machine does not refuse connections to it: then it is gone", 1, own=True),
     O("broker.rack", _S, None, "The rack this broker stands in"),
     O("broker.session.timeout.ms", _I, "4000", "A broker that was not heard of for so long is fenced: "
       "for so long, and an election, its partitions stand still when it hangs"),

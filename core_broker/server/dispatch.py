@@ -108,7 +108,8 @@ DIFFERENCES: dict[int, str] = {
     "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
     "KAFKA_STORAGE_ERROR",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
-    "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
+    "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR). "
+    "A broker that died is among the brokers for 3 s more, while its partitions have their new leaders",
     8: "OffsetCommit of nothing that can be kept makes no group; in Kafka it makes one, in memory only",
     9: "OffsetFetch lists all offsets of a group once, even if the group is named twice: else a few bytes would ask "
     "for megabytes",
