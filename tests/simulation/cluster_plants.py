@@ -200,6 +200,29 @@ def power_cuts_lose_nothing(stack: contextlib.ExitStack) -> None:
     _replace(stack, SimFiles, "boot_id", lambda self: "the same")
 
 
+def followers_do_not_save_where_they_begin(stack: contextlib.ExitStack) -> None:
+    """A follower tells where its log begins, though only its memory has that."""
+    from isthmus.core_broker.replication.fetching import Fetcher
+
+    async def save_starts(self: Any) -> None:
+        for copy in self._begin_later.values():
+            copy.start = copy.partition.log.log_start_offset
+            self._changed[copy.key] = copy
+        self._begin_later.clear()
+
+    _replace(stack, Fetcher, "_save_starts", save_starts)
+
+
+def logs_are_opened_by_old_metadata(stack: contextlib.ExitStack) -> None:
+    """A broker that comes back opens what it had when its last snapshot was made, and sets the rest aside."""
+    from isthmus.core_broker import broker
+
+    async def applied(metadata: Any, lifecycle: Any) -> None:
+        pass
+
+    _replace(stack, broker, "_applied", applied)
+
+
 # --- Coordinators -----------------------------------------------------------------------------------------------------
 
 
@@ -240,11 +263,13 @@ PLANTS: dict[str, Plant] = {
     "coordinators-stay": coordinators_stay,
     "divergence-is-ignored": divergence_is_ignored,
     "followers-believe-any-high-watermark": followers_believe_any_high_watermark,
+    "followers-do-not-save-where-they-begin": followers_do_not_save_where_they_begin,
     "followers-join-behind": followers_join_behind,
     "followers-serve-all-they-have": followers_serve_all_they_have,
     "followers-tell-before-they-have-synced": followers_tell_before_they_have_synced,
     "high-watermark-is-forgotten": high_watermark_is_forgotten,
     "leaders-count-what-is-not-on-disk": leaders_count_what_is_not_on_disk,
+    "logs-are-opened-by-old-metadata": logs_are_opened_by_old_metadata,
     "lost-answers-mean-no": lost_answers_mean_no,
     "new-leaders-do-not-begin-their-epoch": new_leaders_do_not_begin_their_epoch,
     "old-leaders-go-on": old_leaders_go_on,
