@@ -71,7 +71,7 @@ test: test-unit test-simulation test-integration  ## all tests, or a room's: mak
 test-unit: env  ## the fast tests: no network, no sleep
 	@$(call tests,unit,tests --ignore tests/simulation,$(PYTEST))
 
-test-simulation: env  ## whole clusters on simulated time: 200 seeds of each scenario, and the planted bugs
+test-simulation: env  ## whole clusters on simulated time: 200 seeds of most scenarios, and the planted bugs
 	@$(call tests,simulation,tests/simulation,$(BIN)/pytest)
 
 test-integration: env peers  ## real processes, real clients, stock Kafka

@@ -144,8 +144,6 @@ class Broker:
         await _caught_up(metadata)
         self.doing = "it registers with the cluster"
         await _written(controller, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
-        # By then the image has all that was decided before: what its own log had may be long out of date.
-        await _written(controller, _applied(metadata, lifecycle))
         if alone:  # nobody else can see that it does not serve yet, and its partitions are opened only once
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
@@ -452,12 +450,6 @@ async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> N
     if outcome is not None:
         is_unwritten = isinstance(outcome, KafkaError) and outcome.code == ErrorCode.KAFKA_STORAGE_ERROR
         raise (is_unwritten and controller.unwritten) or outcome
-
-
-async def _applied(metadata: MetadataQuorum, lifecycle: Lifecycle) -> None:
-    """Wait until this node knows of its own registration. Partitions are opened or set aside by what it knows then."""
-    while metadata.applied_offset <= lifecycle.broker_epoch:
-        await metadata.changed()
 
 
 async def _caught_up(metadata: MetadataQuorum) -> None:

@@ -187,8 +187,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a heartbeat does not clear a lost connection",
         SESSIONS,
-        "session.heard_ms, session.via, session.lost_ms = now_ms, via, None",
-        "session.heard_ms, session.via = now_ms, via",
+        "session.heard_ms, session.via, session.lost_ms, session.is_gone = now_ms, via, None, False",
+        "session.heard_ms, session.via, session.is_gone = now_ms, via, False",
         (WATCH,),
     ),
     Mutant(

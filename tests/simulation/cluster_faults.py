@@ -25,6 +25,7 @@ KINDS = (
     "move", "one_way", "reset", "roll", "shortage", "slow_disk", "slow_network", "swap", "voter",
 )  # fmt: skip
 LONGEST_HANG_S = 15.0
+SHORT_HANG_S = 3.0  # nobody is fenced for it
 LATEST_S = 9.0  # of a message: longer than anybody waits for a member of the quorum
 LONG_CUT_S = 40.0  # longer than anybody waits for the controller
 CHASE_S = 6.0  # until a partition has another leader, or a broker serves again
@@ -94,11 +95,13 @@ class Faults:
                 self.cluster.kill(each, power=False)
 
     async def _chase(self) -> None:
-        """Whoever leads a partition is killed soon after it has begun to, again and again, while one of the others has
-        messages late: what only some have is of several epochs."""
+        """Whoever leads a partition is killed soon after it has begun to, again and again, while another one hangs
+        or has messages late: what only some have is of several epochs."""
         key = self._any_partition()
         late = self._leader_of(key, leads=False)
-        if late is not None and self.chance.random() < 0.7:
+        if late is not None and self.chance.random() < 0.5:
+            self.cluster.hosts[late].machine.hang(SHORT_HANG_S)
+        elif late is not None:
             towards = [
                 link for pair, link in self.sim.network.links.items() if pair[1] == self.cluster.hosts[late].name
             ]

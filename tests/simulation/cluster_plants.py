@@ -207,6 +207,19 @@ def brokers_lead_before_they_know_themselves(stack: contextlib.ExitStack) -> Non
     _replace(stack, lifecycle, "knows", lambda image, broker_epoch: True)
 
 
+def followers_do_not_save_where_they_begin(stack: contextlib.ExitStack) -> None:
+    """A follower tells where its log begins, though only its memory has that."""
+    from isthmus.core_broker.replication.fetching import Fetcher
+
+    async def save_starts(self: Any) -> None:
+        for copy in self._begin_later.values():
+            copy.start = copy.partition.log.log_start_offset
+            self._changed[copy.key] = copy
+        self._begin_later.clear()
+
+    _replace(stack, Fetcher, "_save_starts", save_starts)
+
+
 # --- Coordinators -----------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +261,7 @@ PLANTS: dict[str, Plant] = {
     "coordinators-stay": coordinators_stay,
     "divergence-is-ignored": divergence_is_ignored,
     "followers-believe-any-high-watermark": followers_believe_any_high_watermark,
+    "followers-do-not-save-where-they-begin": followers_do_not_save_where_they_begin,
     "followers-join-behind": followers_join_behind,
     "followers-serve-all-they-have": followers_serve_all_they_have,
     "followers-tell-before-they-have-synced": followers_tell_before_they_have_synced,

@@ -157,6 +157,13 @@ def controllers_commit_alone(stack: contextlib.ExitStack) -> None:
     _replace(stack, Leader, "high_watermark", high_watermark)
 
 
+def levels_that_some_do_not_know(stack: contextlib.ExitStack) -> None:
+    """A level of a feature is finalized though a broker does not know it."""
+    from isthmus.core_broker.cluster.controller import update_features
+
+    _replace(stack, update_features, "_check_members", lambda name, level, view: None)
+
+
 def snapshots_leave_out_who_is_in_sync(stack: contextlib.ExitStack) -> None:
     """A snapshot of the metadata says that all replicas of a partition are in sync."""
     from isthmus.core_broker.cluster import metadata_snapshot
@@ -192,6 +199,7 @@ PLANTS: dict[str, Plant] = {
     "elections-are-always-unclean": elections_are_always_unclean,
     "elections-forget-the-epoch": elections_forget_the_epoch,
     "fenced-brokers-stay-in-sync": fenced_brokers_stay_in_sync,
+    "levels-that-some-do-not-know": levels_that_some_do_not_know,
     "moves-do-not-wait": moves_do_not_wait,
     "moves-never-end": moves_never_end,
     "old-changes-are-taken": old_changes_are_taken,

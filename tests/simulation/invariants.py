@@ -123,8 +123,10 @@ INVARIANTS = (
         "a cluster: what all in-sync replicas have acknowledged is not lost while one of them keeps its disk",
         ("cluster",),
         (
-            "committed-without-followers", "controllers-commit-alone", "elections-are-always-unclean",
-            "followers-join-behind", "moves-do-not-wait", "power-cuts-lose-nothing",
+            "changes-count-before-they-are-agreed", "committed-without-followers", "controllers-commit-alone",
+            "elections-are-always-unclean", "followers-join-behind", "brokers-lead-before-they-know-themselves",
+            "moves-do-not-wait", "power-cuts-lose-nothing", "those-that-lost-stay-eligible",
+            "too-few-in-sync-do-not-matter",
         ),
     ),
     Invariant(
@@ -138,12 +140,31 @@ INVARIANTS = (
         ("followers-serve-all-they-have", "high-watermark-is-forgotten"),
     ),
     Invariant(
+        "a cluster: nobody leads or is in sync whose broker is fenced", ("cluster",),
+        ("anybody-may-be-in-sync", "fenced-brokers-stay-in-sync"),
+    ),
+    Invariant(
+        "a cluster: the metadata is the same at one offset, by log or by snapshot", ("cluster",),
+        ("snapshots-leave-out-who-is-in-sync",),
+    ),
+    Invariant(
+        "a cluster: no level of a feature is finalized that a broker does not know", ("cluster",),
+        ("levels-that-some-do-not-know",),
+    ),
+    Invariant(
+        "a cluster: what was deleted stays deleted, whoever leads, and nothing else goes", ("cluster",),
+        ("followers-do-not-save-where-they-begin",),
+    ),
+    Invariant(
+        "a cluster: idempotent producers: nothing twice, whoever leads", ("cluster",), ("producers-are-not-followed",)
+    ),
+    Invariant(
         "a cluster: committed offsets do not go back, whoever coordinates", ("cluster",),
         ("commits-count-before-they-are-replicated",),
     ),
     Invariant(
         "a cluster: once the faults end, all is in sync and served within a bound", ("cluster",),
-        ("moves-never-end", "snapshots-leave-out-topics"),
+        ("moves-never-end", "snapshots-leave-out-topics", "those-that-left-may-not-lead"),
     ),
     Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),
 )  # fmt: skip

@@ -15,7 +15,9 @@ from ..rare_states import RAFT, counted
 from ..runner import Simulation
 
 FAULTY_MS = 25_000
-KINDS = ("crash", "crash", "effects", "start", "cut", "heal", "snapshot", "pause", "voters", "voters", "resign")
+KINDS = (
+    "crash", "crash", "effects", "start", "cut", "heal", "orphans", "snapshot", "pause", "voters", "voters", "resign",
+)  # fmt: skip
 CALM_MS = 60_000  # within which everything must be in order again
 
 
@@ -62,11 +64,13 @@ class Disturber:
         self.chance = world.chance
         self.is_dynamic = is_dynamic
         self.pause_ms = self.chance.choice((150, 400, 1500))  # between two faults, about
+        self.is_hasty = False  # somebody asks new leaders to change the voters
+        self._left_to_orphan = 0  # leaders to come
         self.append_ms = self.chance.choice((15, 60, 200))
 
     def begin(self) -> None:
-        if self.is_dynamic and self.chance.random() < 0.5:
-            self.world.on_leader = self._hasty
+        self.is_hasty = self.is_dynamic and self.chance.random() < 0.5
+        self.world.on_leader = self._led
         self.world.at(0, self._append)
         self.world.at(1_000, self._disturb)
 
@@ -101,6 +105,9 @@ class Disturber:
                 self._cut()
             case "heal":
                 world.cuts.clear()
+            case "orphans" if leader is not None:
+                self._left_to_orphan = chance.randint(1, 4)
+                self._orphans(leader.id)
             case "snapshot":
                 world.snapshot(node_id)
             case "pause":
@@ -138,6 +145,28 @@ class Disturber:
                     if not is_one_way:
                         world.cuts[other, one] = None
         world.at(chance.randint(300, 6_000), world.cuts.clear)
+
+    def _orphans(self, node_id: int) -> None:
+        """What a leader has written is on its disk alone, and so is what the next ones write, each cut off as soon as
+        it leads: their logs differ in several epochs."""
+        world, chance = self.world, self.chance
+        world.cuts.clear()
+        for other in world.nodes:
+            if other != node_id:
+                world.cuts[other, node_id] = world.cuts[node_id, other] = None
+        for _ in range(chance.randint(0, 3)):
+            world.append(node_id)
+        world.counters["orphans"] += 1
+        if not self._left_to_orphan:
+            world.at(chance.randint(1_000, 6_000), world.cuts.clear)
+
+    def _led(self, node_id: int) -> None:
+        """A leader was elected."""
+        if self._left_to_orphan and not self._is_over:
+            self._left_to_orphan -= 1
+            self._orphans(node_id)
+        elif self.is_hasty:
+            self._hasty(node_id)
 
     def _hasty(self, node_id: int) -> None:
         """Somebody asks a leader that has just been elected to change the voters."""
