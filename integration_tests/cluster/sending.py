@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -20,6 +22,8 @@ class Sending:
     def __init__(self, bootstrap: str) -> None:
         self.acked: list[tuple[int, int]] = []  # offset, number
         self.errors: list[str] = []
+        self.stall_s = 0.0  # longest time between two acknowledgements
+        self._last_s = math.inf
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -50,6 +54,8 @@ class Sending:
             if error is not None:
                 self.errors.append(str(error))
             else:
+                now_s = time.monotonic()
+                self.stall_s, self._last_s = max(self.stall_s, now_s - self._last_s), now_s
                 self.acked.append((message.offset(), number))  # type: ignore[attr-defined]
 
         return told
