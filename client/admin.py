@@ -468,6 +468,13 @@ class Admin:
             if not each.is_future_key
         }
 
+    async def disk_space(self, node_id: int) -> tuple[int, int] | None:
+        """Bytes that are usable, and in all, of a broker's log directory; of the fullest, if it has several. None if it
+        does not tell."""
+        answer = await self._ask(describe_log_dirs.Request(topics=[]), node_id)
+        told = [(each.usable_bytes, each.total_bytes) for each in answer.results if each.total_bytes > 0]
+        return min(told, default=None)
+
     async def replica_ends(
         self, wanted: Mapping[int, Iterable[TopicPartition]]
     ) -> dict[tuple[int, TopicPartition], int]:

@@ -7,6 +7,7 @@ found by pure functions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ import typer
 
 from ..client import Admin, TopicPartition
 from ..client.admin import BROKER
-from ..client.errors import UnsupportedVersion
+from ..client.errors import ClientError, UnsupportedVersion
 from ..deploy.errors import counted
+from ..protocol.errors import KafkaError
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -35,6 +37,7 @@ FACTORS = {  # which option of brokers says how many replicas an internal topic 
     "__transaction_state": "transaction.state.log.replication.factor",
 }
 DEFAULT_FACTOR = "default.replication.factor"
+MIB = 1 << 20
 GROW = "isthmus topic replicas --internal"
 BROKER_COLUMNS = (
     ("broker_id", "broker"), "state", "controller", "rack", "address", "leads", "replicas",
@@ -50,7 +53,7 @@ class Facts:
     """What a cluster says of itself. brokers: DescribeClusterBroker; topics: MetadataResponseTopic. leader_id: of the
     metadata quorum, -1 if it is not known. ends: where logs of replicas end, by node. eligible: of partitions without a
     leader, replicas that may lead. adding: replicas that partitions on their way are given. factors: how many replicas
-    internal topics shall have."""
+    internal topics shall have. space: bytes that are usable, and in all, on disks of brokers that do not use a log."""
 
     cluster_id: str
     leader_id: int
@@ -61,6 +64,7 @@ class Facts:
     eligible: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
     factors: Mapping[str, int] = field(default_factory=dict)
+    space: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def _states(self) -> dict[int, str]:
@@ -153,6 +157,7 @@ async def _facts(bootstrap: str) -> Facts:
             }
         facts.factors = await factors(admin, said.brokers, topics)
         facts.ends = await admin.replica_ends(_to_be_asked(facts, lacking))
+        facts.space = await _space(admin, facts, lacking)
         if offline := sorted({tp.topic for tp, each in lacking if each.leader_id < 0}):
             try:
                 described = await admin.describe_topic_partitions(offline)
@@ -160,6 +165,19 @@ async def _facts(bootstrap: str) -> Facts:
             except UnsupportedVersion:
                 pass
         return facts
+
+
+async def _space(
+    admin: Admin, facts: Facts, lacking: Iterable[tuple[TopicPartition, Any]]
+) -> dict[int, tuple[int, int]]:
+    """See `Facts.space`. What a broker does not answer is left out."""
+    found: dict[int, tuple[int, int]] = {}
+    for node in sorted({node for _, each in lacking for node in each.offline_replicas}):
+        if facts.state(node) == ACTIVE:
+            with contextlib.suppress(ClientError, KafkaError):
+                if (told := await admin.disk_space(node)) is not None:
+                    found[node] = told
+    return found
 
 
 async def factors(admin: Admin, brokers: Iterable[Any], topics: Iterable[Any]) -> dict[str, int]:
@@ -256,7 +274,7 @@ def _row(facts: Facts, tp: TopicPartition, partition: Any) -> dict[str, Any]:
     if partition.leader_id < 0:
         reason = _why_offline(facts, tp, partition)
     else:
-        reason = "; ".join(_why_missing(facts, tp, partition.leader_id, node) for node in missing)
+        reason = "; ".join(_why_missing(facts, tp, partition, node) for node in missing)
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -269,10 +287,12 @@ def _row(facts: Facts, tp: TopicPartition, partition: Any) -> dict[str, Any]:
     }
 
 
-def _why_missing(facts: Facts, tp: TopicPartition, leader: int, node: int) -> str:
+def _why_missing(facts: Facts, tp: TopicPartition, partition: Any, node: int) -> str:
     if facts.state(node) != ACTIVE:
         return _why_away(facts, node)
-    end, own = facts.ends.get((leader, tp)), facts.ends.get((node, tp))
+    if node in partition.offline_replicas:
+        return _why_unused(facts, node)
+    end, own = facts.ends.get((partition.leader_id, tp)), facts.ends.get((node, tp))
     behind = "" if end is None or own is None else f", {max(0, end - own)} records behind"
     if node in facts.adding.get(tp, ()):
         return f"broker {node} is new to it and copies it{behind}"
@@ -292,7 +312,18 @@ def _why_offline(facts: Facts, tp: TopicPartition, partition: Any) -> str:
     away = [node for node in may_lead if facts.state(node) != ACTIVE]
     if away:
         return "; ".join(_why_away(facts, node) for node in away)
-    return f"its log is offline on broker {', '.join(map(str, may_lead))}: see that broker's log"
+    return "; ".join(_why_unused(facts, node) for node in may_lead)
+
+
+def _why_unused(facts: Facts, node: int) -> str:
+    """Why an active broker does not use a log."""
+    if node not in facts.space:
+        return f"its log cannot be used on broker {node}: see that broker's log"
+    usable, total = (each / MIB for each in facts.space[node])
+    return (
+        f"its log cannot be used on broker {node}, whose disk has {usable:.1f} of {total:.1f} MiB free: see that "
+        "broker's log"
+    )
 
 
 def quorum_told(said: Any, nodes: Iterable[Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -56,6 +57,11 @@ class Sending:
                 self.acked.append((message.offset(), number))  # type: ignore[attr-defined]
 
         return told
+
+    @property
+    def stall_s(self) -> float:
+        """The longest time between two acknowledgements."""
+        return max((after - before for before, after in itertools.pairwise(self.acked_ms)), default=0.0) / 1000
 
     def goes_on(self, records: int = 200, within_s: float = 60.0) -> None:
         """Wait until so many more are acknowledged."""

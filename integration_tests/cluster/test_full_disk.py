@@ -6,6 +6,7 @@ How long it was held up is printed.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.brokers import BrokerCluster
+from integration_tests.console.commands import isthmus
 from integration_tests.disks import MB, Mounts
 from integration_tests.waiting import until
 
@@ -68,7 +70,7 @@ def disks(tmp_path: Path) -> Iterator[Disks]:
 
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_one_full_disk_is_done_without(disks: Disks, role: str) -> None:
+def test_one_full_disk_is_done_without(disks: Disks, tmp_path: Path, role: str) -> None:
     sending = Sending(disks.cluster.bootstrap)
     sending.goes_on(BEFORE)
     leader = leader_of(disks.admin)
@@ -78,7 +80,10 @@ def test_one_full_disk_is_done_without(disks: Disks, role: str) -> None:
     until(lambda: full not in disks.in_sync, "it leaves the in-sync replicas", SETTLE_S)
     print(f"\nthe {role} is out of sync after {time.monotonic() - begun_s:.1f} s")
     sending.goes_on(AFTER)
-    print(f"{AFTER} records later: {time.monotonic() - begun_s:.1f} s")
+    print(f"the producer was held up for {sending.stall_s:.1f} s")
+    said = isthmus("cluster", "status", "--json", "-b", disks.cluster.bootstrap, folder=tmp_path).stdout
+    [row] = json.loads(said)["under_replicated"]
+    assert f"its log cannot be used on broker {full}, whose disk has 0.0 of 24.0 MiB free" in row["reason"]
     assert (leader_of(disks.admin) == leader) == (role == "follower")
     disks.make_room()
     until(lambda: disks.in_sync == [1, 2, 3], "it is in sync again", SETTLE_S)

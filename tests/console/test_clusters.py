@@ -56,6 +56,15 @@ def test_each_replica_that_is_not_in_sync_has_its_reason() -> None:
     assert [row["min_isr"] for row in said["under_replicated"]] == [3, 2, 2]  # no more than there are replicas
 
 
+def test_replica_on_a_full_disk_is_told_with_what_the_disk_has() -> None:
+    found = facts((1, [1, 2], [1]), (1, [1, 2], [1]), space={2: (1 << 19, 24 << 20)})
+    found.topics[0].partitions[0].offline_replicas = [2]
+    assert [row["reason"] for row in told(found)["under_replicated"]] == [
+        "its log cannot be used on broker 2, whose disk has 0.5 of 24.0 MiB free: see that broker's log",
+        "broker 2 lags",
+    ]
+
+
 def test_a_partition_without_a_leader_names_who_may_lead() -> None:
     tps = [TopicPartition("t", i) for i in range(3)]
     said = told(facts((-1, [3], [3]), (-1, [2, 3], []), (-1, [1], [1]), eligible={tps[1]: (3,)}))
@@ -63,7 +72,7 @@ def test_a_partition_without_a_leader_names_who_may_lead() -> None:
     assert [(row["partition"], row["reason"]) for row in said["offline"]] == [
         (0, "broker 3 is fenced: it is down, or the controller does not hear of it"),
         (1, "broker 3 is fenced: it is down, or the controller does not hear of it"),
-        (2, "its log is offline on broker 1: see that broker's log"),
+        (2, "its log cannot be used on broker 1: see that broker's log"),
     ]
     [row] = told(facts((-1, [2, 3], [])))["offline"]
     assert row["reason"] == "no replica that has all committed records is known: start all of its brokers"

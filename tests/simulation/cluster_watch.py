@@ -33,6 +33,7 @@ class Watch:
         self._min_insync = min_insync
         self._committed: dict[tuple[str, int], dict[int, bytes]] = {}  # by partition: last offset -> batch
         self._seen: dict[tuple[int, str, int], tuple[Any, int]] = {}  # by replica: open log and high watermark
+        self._epochs: dict[tuple[str, int], int] = {}  # by partition: the last partition epoch that anybody knew
         self._leaders: dict[tuple[bytes, int, int], int] = {}  # by topic id, partition and leader epoch
         self._images: dict[int, dict[tuple[str, int], PartitionImage]] = {}  # by offset of the metadata
         # Of DeleteRecords, by partition: the furthest offset before which somebody wanted everything gone, and what was
@@ -146,7 +147,10 @@ class Watch:
         assert start <= to_delete, f"{topic}-{index} begins at {start} on broker {number}, {to_delete} was asked for"
 
     def _check_ends(self) -> None:
-        """Who leads and who is in sync, by the newest metadata that anybody has, has all that was ever committed."""
+        """Who leads and who is in sync, by the newest metadata, has all that was ever committed.
+
+        While all that had it are down, nobody knows: one whose disk was full may have old metadata for long.
+        """
         ends: dict[tuple[str, int], dict[int, int]] = {}
         newest: dict[tuple[str, int], PartitionImage] = {}
         for number, topic, index, held in self.cluster.partitions():
@@ -156,9 +160,14 @@ class Watch:
             known = newest.get((topic, index))
             if view is not None and (known is None or view.partition_epoch > known.partition_epoch):
                 newest[topic, index] = view
+            told = -1 if held.leadership is None else held.leadership.partition_epoch  # it may be told before others
+            epoch = max(told, -1 if view is None else view.partition_epoch)
+            self._epochs[topic, index] = max(epoch, self._epochs.get((topic, index), -1))
             if held.failure is None:
                 ends.setdefault((topic, index), {})[number] = held.log.log_end_offset
         for key, view in newest.items():
+            if view.partition_epoch < self._epochs[key]:
+                continue
             committed = self.ends.get(key, 0)
             for number in view.isr:
                 end = ends.get(key, {}).get(number, committed)

@@ -28,6 +28,7 @@ from .probe import is_gone
 from .watch import Watch, now_ms
 
 MAX_WAITING_COMMANDS = 10_000
+GIVES_UP_APART_MS = 30_000  # least time between two, so that controllers with full disks do not take turns
 
 Answered = Callable[[Any], None]
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Controller:
         metadata.on_failure = self._wait_for_space
         metadata.subscribe(self._snapshot_soon)
         self._snapshotting: asyncio.Task[None] | None = None
+        self._gave_up_ms = float("-inf")
 
     def subscribe(self, react: React) -> None:
         """Call `react(delta)` after each change of the image, on every node; see `MetadataQuorum.subscribe`.
@@ -198,11 +200,23 @@ class Controller:
                     return command.fail(self.failure)
                 if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
                     return command.fail(error)
+                if self._gives_up(error):
+                    return command.fail(KafkaError(ErrorCode.NOT_CONTROLLER, f"another node is to lead: {error}"))
                 # It is too large, or the disk is full: nothing was written, and later commands may succeed.
                 logger.error("%s could not be written: %r", type(command).__name__, error)
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
                 return command.fail(KafkaError(code, f"the metadata log refused it: {error}"))
         return decision.result
+
+    def _gives_up(self, error: Exception) -> bool:
+        """Whether another node is to lead the quorum, because this one's disk is full: nothing was written."""
+        if not isinstance(error, KafkaError) or not is_shortage(error):
+            return False
+        if now_ms() - self._gave_up_ms < GIVES_UP_APART_MS or not self.metadata.give_up():
+            return False
+        self._gave_up_ms = now_ms()
+        logger.error("another node is to lead the metadata quorum: %s", error.message)
+        return True
 
     def _snapshot_soon(self, _: object) -> None:
         """Another node has decided something: here snapshots are written by themselves."""

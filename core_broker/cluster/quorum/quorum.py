@@ -39,6 +39,7 @@ from .peers import Peers
 from .served import Served
 from .wire import QuorumWire
 
+SPACE_BYTES = 64 << 10  # that there must be to take part again, or the next write would fail as the last one
 RESIGN_TIMEOUT_S = 1.0  # for another voter to be elected when a leader stops
 
 logger = logging.getLogger(__name__)
@@ -208,6 +209,7 @@ class MetadataQuorum:
         await self._end_tasks()
         if self.log.log.failure is not None:
             await self.log.open_again()
+        await self.log.log.syncing.try_space(SPACE_BYTES)
         if self.log.end_offset < self._applying.applied:
             self.log.log.abandon()
             raise InconsistentRecord(
@@ -228,6 +230,14 @@ class MetadataQuorum:
                     await self.changed()
         except TimeoutError:
             pass
+
+    def give_up(self) -> bool:
+        """If this node leads others, let one of them lead. Returns whether it did."""
+        raft = self.raft
+        if raft is None or not raft.is_leader or len(raft.voters.last) == 1:
+            return False
+        self._feed(m.Resign(now_ms(), stops=False))
+        return True
 
     async def close(self) -> None:
         """Take no part any more, and close the log. Raises StorageError."""

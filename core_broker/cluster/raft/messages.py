@@ -233,9 +233,10 @@ class SnapshotLoaded:
 
 @dataclass(slots=True, frozen=True)
 class Resign:
-    """The node stops: if it leads, let another voter lead."""
+    """If the node leads, let another voter lead. stops: it takes no part in elections any more."""
 
     now_ms: int
+    stops: bool = True
 
 
 Event = Tick | Received | Answered | Failed | ConnectionLost | LogChanged | SnapshotLoaded | Resign

@@ -22,7 +22,7 @@ later, and is told by `LogChanged`.
     Prospective   Unattached    no majority would, and no leader was known
     Candidate     Leader        a majority has voted for it
     Candidate     Prospective   no majority has, and the pause after that is over
-    Leader        Resigned      it stops, is no voter any more, or no majority fetches from it
+    Leader        Resigned      it stops, gives up, is no voter any more, or no majority fetches from it
     Resigned      Unattached    the election timeout has passed; in the next epoch, as it has led this one
 
 A replica that is no voter (an observer) is Unattached or a Follower. A quorum of one voter leads from its start.
@@ -185,8 +185,11 @@ class Raft:
                 self._take_log(event)
             case m.SnapshotLoaded():
                 self._take_snapshot(event)
-            case m.Resign():
+            case m.Resign(stops=True):
                 self.is_stopping = True
+            case m.Resign():
+                if isinstance(self.role, Leader) and not self.voters.last.has_only(self.me):
+                    self._resign(self.role)
             case m.Tick():
                 pass
         self._poll()

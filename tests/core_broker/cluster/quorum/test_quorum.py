@@ -73,6 +73,19 @@ async def test_stopped_leader_hands_over_at_once(world: World, /) -> None:
 
 
 @run_by(in_world)
+async def test_leader_whose_disk_is_full_hands_over_and_is_a_member_again_once_there_is_room(world: World, /) -> None:
+    first = await world.leader()
+    assert await create(first, "a") == ErrorCode.NONE
+    disk = first.machine.disk
+    capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes
+    assert await create(first, "b") == ErrorCode.NOT_CONTROLLER
+    second = await world.leader([each for each in world.nodes if each != first.id])
+    assert await create(second, "b") == ErrorCode.NONE
+    disk.capacity_bytes = capacity_bytes
+    await world.sim.until(lambda: first.topics == ["a", "b"], "it has all")
+
+
+@run_by(in_world)
 async def test_decision_of_a_leader_that_is_cut_off_is_never_applied(world: World, /) -> None:
     old = await world.leader()
     assert await create(old, "a") == ErrorCode.NONE

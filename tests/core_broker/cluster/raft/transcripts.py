@@ -22,7 +22,7 @@ moves it. Chance is a tenth of what it may be at node 1, two tenths at node 2, a
     append 1 a b                         leader 1 appends these values
     slow 1 / flush 1                     appends of node 1 are not on disk until it is flushed
     snapshot 1                           node 1 replaces what is committed by a snapshot
-    crash 1 / start 1 / resign 1
+    crash 1 / start 1 / resign 1 / give_up 1
     cut 1 2 / heal                       messages from 1 to 2 are lost from now on
     add 1 4 / remove 1 4                 ask node 1 to add or remove voter 4
     status                               role, epoch, high watermark and log of each node
@@ -223,6 +223,10 @@ class World:
     def do_resign(self, node_id: str) -> None:
         node = self.nodes[int(node_id)]
         self._at(node.id, node.step, m.Resign(self.now_ms))
+
+    def do_give_up(self, node_id: str) -> None:
+        node = self.nodes[int(node_id)]
+        self._at(node.id, node.step, m.Resign(self.now_ms, stops=False))
 
     def do_cut(self, source: str, target: str) -> None:
         self.cuts[int(source), int(target)] = None
