@@ -65,6 +65,7 @@ requests = logging.getLogger(REQUESTS)
 
 
 LEAVE_TIMEOUT_MS = 10_000  # for other brokers to lead what this one leads, when it stops
+UNLED_S = 10.0  # of a start without a controller until that is told, and until it is told again
 DRAIN_TIMEOUT_S = 3.0  # for clients to receive their answers when the broker stops
 
 
@@ -454,7 +455,26 @@ async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> N
 
 async def _caught_up(metadata: MetadataQuorum) -> None:
     """Wait until this node knows a leader, and what is committed as far as it has it. Raises StartError if it can be no
-    member."""
+    member.
+
+    Without a majority of the voters that takes for ever, as with Kafka, and is told now and then.
+    """
+    telling = asyncio.get_running_loop().create_task(_tell_who_is_missing(metadata), name="who is missing")
+    try:
+        await _has_caught_up(metadata)
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_who_is_missing(metadata: MetadataQuorum) -> None:
+    while True:
+        await asyncio.sleep(UNLED_S)
+        if metadata.leader_id < 0:
+            log.warning("node %d waits: %s", metadata.member.key.id, metadata.why_no_leader)
+
+
+async def _has_caught_up(metadata: MetadataQuorum) -> None:
     while metadata.leader_id < 0 or metadata.high_watermark == 0 or metadata.applied_offset < metadata.high_watermark:
         if metadata.misfit:
             raise StartError(metadata.misfit)

@@ -12,6 +12,7 @@ NO_AUTHORIZER = "no authorizer: nobody is refused anything"
 LEADS = "one node leads every partition it has, and knows it"
 CONTROLS = "one node is its own controller"
 NO_REPLICAS = "one node has no replicas to wait for or to choose from"
+ELECTED = "a moment of an election, until the new leader's followers have fetched"
 LOADING = "a moment of a start, which no request can be sent into at will"
 TRANSACTIONS = "there are no transactions yet"
 QUOTAS = "there are no quotas yet"
@@ -21,11 +22,12 @@ TIMES_OUT = "what is read at once, in whatever time"
 
 ABSENT: dict[int, dict[E, str]] = {
     0: {
-        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.LEADER_NOT_AVAILABLE: "Kafka's handler says NOT_LEADER_OR_FOLLOWER",
         E.NOT_LEADER_OR_FOLLOWER: LEADS,
         E.REQUEST_TIMED_OUT: NO_REPLICAS,
         E.NOT_ENOUGH_REPLICAS: "min.insync.replicas counts no further than there are replicas (KIP-966)",
-        E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NO_REPLICAS,
+        E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "the high watermark rests while too few are in sync (KIP-966): time is up "
+                                            "first, as three nodes show",
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.UNSUPPORTED_FOR_MESSAGE_FORMAT: NO_FORMAT,
@@ -45,10 +47,10 @@ ABSENT: dict[int, dict[E, str]] = {
         E.OFFSET_MOVED_TO_TIERED_STORAGE: "tiers are for followers",
     },
     2: {
-        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.LEADER_NOT_AVAILABLE: ELECTED,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.UNSUPPORTED_FOR_MESSAGE_FORMAT: NO_FORMAT,
-        E.OFFSET_NOT_AVAILABLE: "a leader alone has its high watermark at once",
+        E.OFFSET_NOT_AVAILABLE: ELECTED,
     },
     3: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,

@@ -48,6 +48,7 @@ from .trios import SETTLE_S, Trio, our_trio, stock_trio
 
 PREFERRED, UNCLEAN = 0, 1
 BATCH = batch()
+AFTER_FENCING_MS = 10_000  # a broker that hangs is fenced within broker.session.timeout.ms
 REPLICA_STATE_SINCE = 15  # version of Fetch
 OLD_PRODUCE = range(3)  # versions of Produce for batches of other formats
 
@@ -232,6 +233,7 @@ def broker_3_stops(trio: Trio) -> None:
     trio.elect_another_than(3)
     strict = trio.create("strict", [1, 2, 3], min_insync_replicas="3", retention_ms="-1")
     waits = trio.create("waits", [1, 3], retention_ms="-1")
+    shrinks = trio.create("shrinks", [1, 3], min_insync_replicas="2", retention_ms="-1")
     trio.create("led", [3, 1])
     trio.create("gone", [3])
     trio.create("target", [1, 2])
@@ -241,6 +243,7 @@ def broker_3_stops(trio: Trio) -> None:
     try:
         trio.keep("a follower hangs", 1, appended("waits", waits, timeout_ms=300))
         trio.keep("a follower hangs", 1, deleted("waits", 2, timeout_ms=300))
+        trio.keep("too few in sync after the append", 1, appended("shrinks", shrinks, timeout_ms=AFTER_FENCING_MS))
         until(lambda: trio.alive(1) == trio.alive(2) == [1, 2], "broker 3 is fenced", SETTLE_S)
         until(partial(refuses, trio, appended("strict", strict, timeout_ms=300)), "it left the ISR", SETTLE_S)
         until(lambda: trio.partitions("led")[0].leader_id == 1, "1 leads", SETTLE_S)

@@ -50,9 +50,13 @@ class Calls:
         # Nodes to which the connection broke, or was refused, at the last request, and that have not fetched since.
         self._lost: dict[int, None] = {}
 
+    def lost(self, node_ids: Sequence[int]) -> list[int]:
+        """Those to which the connections broke, by the last requests."""
+        return [each for each in node_ids if each in self._lost]
+
     def are_most_lost(self, node_ids: Sequence[int]) -> bool:
         """Whether, by the last requests, the connections to half of these nodes or more broke."""
-        return 2 * len([each for each in node_ids if each not in self._lost]) <= len(node_ids)
+        return 2 * len(self.lost(node_ids)) >= len(node_ids)
 
     def heard_of(self, node_id: int) -> None:
         """A node fetches from this one: it is there. A leader may ask nothing of it for long."""

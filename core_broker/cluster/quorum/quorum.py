@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ....client.connection import host_and_port
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages import control_records
 from ....protocol.records import CorruptBatch
@@ -127,6 +128,25 @@ class MetadataQuorum:
     def is_cut_off(self) -> bool:
         """Whether no majority can be there: by the last requests, the connections to too many voters broke."""
         return self._calls.are_most_lost(self.voters.ids)
+
+    @property
+    def why_no_leader(self) -> str:
+        """Who is missing, in words, while no leader is known."""
+        voters = self.voters
+        if not voters.ids:
+            where = ", ".join(host_and_port(each.host, each.port) for each in self.member.servers)
+            return f"no controller answers at {where}: start one, or check controller.quorum.bootstrap.servers"
+        lost = self._calls.lost(voters.ids)
+        if not lost:
+            return f"none of the voters {_listed(voters.ids)} leads the metadata quorum yet"
+        at = [
+            f"{each} at {' or '.join(host_and_port(end.host, end.port) for end in voters.endpoints(each))}"
+            for each in lost
+        ]
+        return (
+            f"of the voters {_listed(voters.ids)} more than half must run to elect a controller, and these cannot be "
+            f"reached: {', '.join(at)}: start them, or check controller.quorum.voters"
+        )
 
     @property
     def misfit(self) -> str:
@@ -464,6 +484,10 @@ class MetadataQuorum:
             return
         await self._applying.take_snapshot(self.raft.voters)
         self._feed(m.LogChanged(now_ms()))
+
+
+def _listed(node_ids: Sequence[int]) -> str:
+    return ", ".join(map(str, node_ids))
 
 
 def _leader_change(node_id: int, effect: m.AppendLeaderChange) -> control_records.LeaderChangeMessage:

@@ -36,7 +36,8 @@ def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runt
             )
         if cluster_id is not None and found["cluster.id"] != cluster_id:
             raise _inconsistent(
-                f"{path}: the directory belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
+                f"{path}: the directory belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}: "
+                f"set cluster.id={found['cluster.id']}, or choose another directory"
             )
     else:
         _refuse_nameless(files, path)
