@@ -3,12 +3,11 @@
 Real: ReplicaManager (who leads and follows, after which metadata), Partition with its core and Leadership, the handler
 of Fetch, the follower's side of it (what it asks for, and what it does with an answer), IsrChanges, and the leader
 epochs of a log. Stand-ins: the log's records and their disk, the connections, and the clock, which stands still.
-
-A record is (leader epoch, value). On the wire it is two bytes, after the offset of the first in eight.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,17 +25,16 @@ from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server._context import Context
 from isthmus.core_broker.server.apis import fetch as fetch_api
 from isthmus.core_broker.storage.log.append import Origin
-from isthmus.core_broker.storage.log.epochs import LeaderEpochs
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import fetch
 from isthmus.runtime import system
+
+from .memory_log import MemoryLog, packed, unpacked
 
 TOPIC, TOPIC_ID = "t", b"\1" * 16
 CONFIG = BrokerConfig()
 VERSION = 15  # of Fetch: with the follower's broker epoch, without the address of a new leader
 NO_EPOCH = -1  # of a broker whose last process is not known to have kept all
-
-Record = tuple[int, int]
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -47,76 +45,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
         return ended.value
     work.close()
     raise AssertionError("it waits")
-
-
-def packed(offset: int, records: tuple[Record, ...]) -> bytes:
-    return offset.to_bytes(8) + bytes(each for record in records for each in record)
-
-
-def unpacked(data: bytes) -> tuple[Record, ...]:
-    return tuple(zip(data[8::2], data[9::2], strict=True))
-
-
-class MemoryLog:
-    """What replication asks of a log. Each record is a batch of its own, and a read gives one of them."""
-
-    tail = ranges = failure = first_unstable_offset = None
-    needs_flush = False
-    log_start_offset = 0
-
-    def __init__(self, records: tuple[Record, ...] = ()) -> None:
-        self.records = records
-        self.epochs = LeaderEpochs()
-        for offset, (epoch, _) in enumerate(records):
-            self.epochs.assign(epoch, offset)
-
-    def copy(self) -> MemoryLog:
-        made = MemoryLog.__new__(MemoryLog)
-        made.records, made.epochs = self.records, LeaderEpochs()
-        made.epochs._epochs, made.epochs._starts = list(self.epochs._epochs), list(self.epochs._starts)
-        made.epochs.latest = self.epochs.latest
-        return made
-
-    @property
-    def log_end_offset(self) -> int:
-        return len(self.records)
-
-    recovery_point = log_end_offset
-
-    @property
-    def latest_epoch(self) -> int:
-        return self.epochs.latest
-
-    def append(self, data: bytes, origin: Origin, leader_epoch: int, *_: Any) -> Any:
-        end, records = len(self.records), unpacked(data)
-        if origin is Origin.REPLICATION:
-            if int.from_bytes(data[:8]) != end:
-                raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, "a gap")
-        else:
-            records = tuple((leader_epoch, value) for _, value in records)
-        for offset, (epoch, _) in enumerate(records, end):
-            self.epochs.assign(epoch, offset)
-        self.records += records
-        return SimpleNamespace(next_offset=len(self.records), size_bytes=0, records_count=len(records))
-
-    def read(self, offset: int, *_: Any) -> Any:
-        if offset > len(self.records):
-            raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "past the end")
-        found = [packed(offset, self.records[offset : offset + 1])] if offset < len(self.records) else []
-        return SimpleNamespace(ranges=found)
-
-    def assign_epoch(self, epoch: int) -> None:
-        self.epochs.assign(epoch, len(self.records))
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        return self.epochs.end_offset_for(epoch, len(self.records))
-
-    async def truncate_to(self, offset: int) -> None:
-        self.records = self.records[:offset]
-        self.epochs.truncate_end(len(self.records))
-
-    def configure(self, config: Any) -> None:
-        pass
 
 
 class Logs:
@@ -177,7 +105,7 @@ class Node:
 
     life: "up", "down", or "starting" while it has registered and has not opened its logs. image: what it knows of the
     metadata. registered: its epoch. has_kept_all: what it tells when it registers. change: of in-sync replicas, asked
-    for. awaited: its Fetch that is under way."""
+    for. awaited: its Fetch that is under way. is_syncing: it fetches again when what it has is on disk."""
 
     id: int
     image: MetadataImage
@@ -189,6 +117,7 @@ class Node:
     manager: ReplicaManager | None = None
     change: IsrChange | None = None
     awaited: Asked | None = None
+    is_syncing: bool = False
 
     @property
     def partition(self) -> Partition | None:
@@ -253,14 +182,15 @@ class Node:
         partition = self.partition
         return (
             self.id, self.life, self.registered, self.has_kept_all, self.log.records, tuple(self.log.epochs.entries()),
-            self.checkpoint if self.life != "up" else 0, self.change, self.awaited,
+            self.log.recovery_point, self.checkpoint if self.life != "up" else 0, self.change, self.awaited,
+            self.is_syncing,
             None if partition is None else partition_key(partition),
         )  # fmt: skip
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 
     def step(self, what: str, given: Any) -> Any:
-        """One event. Returns what it tells."""
+        """One event. Returns what it tells: an answer; of new metadata, whether this broker has led meanwhile."""
         match what:
             case "append":
                 self._append(given)
@@ -280,8 +210,15 @@ class Node:
                 if self.awaited == given:
                     self.awaited = None
             case "learn":
+                led = False
                 for image, delta, _ in given:
                     self._learn(image, delta)
+                    led |= self.leads
+                return led
+            case "sync":
+                assert self.partition is not None
+                run(self.partition._sync())
+                self.is_syncing = False
             case "open":
                 self.open()
             case "crash" | "cut":
@@ -308,6 +245,7 @@ class Node:
         self.has_kept_all = kept == self.log.log_end_offset
         self.log = MemoryLog(self.log.records[:kept])
         self.life, self.manager, self.change, self.awaited = "down", None, None, None
+        self.is_syncing = False
 
     def _learn(self, image: MetadataImage, delta: Any) -> None:
         """Apply the next change of the metadata."""
@@ -319,6 +257,7 @@ class Node:
         run(self.manager.apply(delta))
         if self.partition is not before:  # the old one is closed: nobody waits for what it has asked for
             self.change = self.awaited = None
+            self.is_syncing = False
 
     # --- As leader ----------------------------------------------------------------------------------------------------
 
@@ -418,6 +357,8 @@ class Node:
         partition = self.partition
         if partition is None or partition.leads or partition.leader < 0 or partition.failure is not None:
             return None
+        if self.is_syncing:
+            return None
         offset, leader_epoch, last_epoch, _ = Copy(partition).wanted()
         return Asked(self.id, partition.leader, self.registered, offset, leader_epoch, last_epoch)
 
@@ -441,11 +382,46 @@ class Node:
         if told.diverging is not None:
             data.diverging_epoch = fetch.EpochEndOffset(epoch=told.diverging[0], end_offset=told.diverging[1])
         answer = fetch.Response(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])])
-        run(fetcher._take(answer, Unasked(self.id)))  # type: ignore[arg-type]
+        taking = fetcher._take(answer, Unasked(self.id))  # type: ignore[arg-type]
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, StillLoop)
+        loop.waiting = 0
+        try:
+            taking.send(None)
+        except StopIteration:
+            return
+        taking.close()
+        self.is_syncing = loop.waiting > 0
 
     def _put_off(self, copy: Copy, error: KafkaError) -> None:
         """It fetches again, as ever."""
         assert error.code != ErrorCode.CORRUPT_MESSAGE, f"{self.id} cannot append what its leader has: {error.message}"
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """Time does not pass, and no task runs on: a sync ends when the model says so. waiting: tasks that have begun to
+    wait."""
+
+    waiting = 0
+
+    def time(self) -> float:
+        return 0.0
+
+    def create_task(self, work: Any, **options: Any) -> Any:
+        if (options.get("name") or "").startswith("model"):
+            return super().create_task(work, **options)
+        task = self.create_future()
+        if str(options.get("name")).startswith("sync "):
+            work.close()
+            return task
+        try:
+            work.send(None)
+        except StopIteration:
+            task.set_result(None)
+        else:
+            work.close()
+            self.waiting += 1
+        return task
 
 
 class Captured(Exception):
@@ -472,7 +448,8 @@ class AtOnce:
 def partition_key(partition: Partition) -> Any:
     leadership, core = partition.leadership, partition.core
     return (
-        partition.leader, core.leader_epoch, core.high_watermark, core.obstacles, core.lags, tuple(partition.isr),
+        partition.leader, core.leader_epoch, core.high_watermark, core.obstacles, core.lags, core.kept_end,
+        partition._sync_task is None, tuple(partition.isr),
         tuple(partition.replicas), None if leadership is None else leadership_key(leadership),
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ CALM = Bounds(values=2, fences=0, lags=0)
 THREE = Bounds(values=1)
 TWO = Bounds(replicas=2, min_isr=1, values=1)
 CUT = replace(THREE, cuts=1, fences=0, lags=0)
+SYNCED = replace(TWO, fsync=1, epochs=2, cuts=1, fences=0)
 STATES = 3_000  # of those that need more than that
 
 
@@ -23,8 +24,9 @@ STATES = 3_000  # of those that need more than that
         (CALM, 1, 2),
         (replace(TWO, losses=1), 2, 1),
         (replace(TWO, crashes=1, fences=0), 2, 1),
+        (SYNCED, 2, 1),
     ],
-    ids=["no faults", "fencing, lagging, losing", "a kill"],
+    ids=["no faults", "fencing, lagging, losing", "a kill", "a power cut under fsync"],
 )
 def test_all_orders_of_events(bounds: Bounds, leaders: int, committed: int) -> None:
     found = explore(bounds)
@@ -39,9 +41,9 @@ def test_all_orders_of_events(bounds: Bounds, leaders: int, committed: int) -> N
         replace(THREE, epochs=2, values=2, losses=1, late=1),
         CUT,
         replace(THREE, elr=0, crashes=1),
-        replace(TWO, moves=1, elections=1),
+        replace(TWO, moves=1, elections=1, shutdowns=1),
     ],
-    ids=["late answers", "a power cut", "a kill without ELR", "a move"],
+    ids=["late answers", "a power cut", "a kill without ELR", "a move and a shutdown"],
 )
 def test_nearest_states(bounds: Bounds) -> None:
     found = explore(bounds, STATES)
@@ -59,9 +61,14 @@ def test_history_is_the_shortest_and_reads_as_one() -> None:
     ]
 
 
-def test_an_unclean_election_loses_records() -> None:
-    """The control: what may be lost is seen to be lost."""
-    found = explore(replace(TWO, unclean=1), STATES)
+@pytest.mark.parametrize(
+    "bounds",
+    [replace(TWO, unclean=1), replace(SYNCED, fsync=0)],
+    ids=["an unclean election", "a power cut of the only one in sync, which had not synced"],
+)
+def test_what_may_be_lost_is_lost(bounds: Bounds) -> None:
+    """The control."""
+    found = explore(bounds, STATES)
     assert found.error is not None and "committed is" in found.error
 
 
@@ -80,6 +87,8 @@ def test_an_unclean_election_loses_records() -> None:
         ("followers-believe-any-high-watermark", replace(TWO, values=2, fences=0)),
         ("followers-join-behind", replace(TWO, values=2, fences=0)),
         ("followers-serve-all-they-have", THREE),
+        ("followers-tell-before-they-have-synced", replace(SYNCED, epochs=3, fences=1, lags=0)),
+        ("leaders-count-what-is-not-on-disk", SYNCED),
         ("lost-answers-mean-no", replace(TWO, values=2, fences=0, losses=1)),
         ("moves-do-not-wait", replace(TWO, min_isr=2, moves=1, lags=0)),
         ("new-leaders-do-not-begin-their-epoch", replace(THREE, values=2, lags=0)),
