@@ -319,7 +319,7 @@ def test_a_sync_that_fails_takes_its_partition_offline_and_loses_nothing_acknowl
         assert "STORAGE" in error.upper(), error
         assert 2 < len(acked) < 60
         assert list(offline(broker)) == [BAD]
-        assert "cannot sync" in offline(broker)[BAD] and NO_SPACE in offline(broker)[BAD]
+        assert NO_SPACE in offline(broker)[BAD]  # of the sync, or of a try to open it since
         assert said(broker, f"{BAD}-0 is offline until the shortage is over", "cannot sync", NO_SPACE)
         if comes_back.startswith("by a start"):
             broker.kill()
