@@ -26,6 +26,7 @@ FOUND_BY = {
     "expiry-decided-early": "offset-expiry",
     "fenced-brokers-stay-in-sync": "cluster",
     "follower-fetches-before-it-has-flushed": "quorum",
+    "followers-believe-any-high-watermark": "cluster",
     "followers-do-not-save-where-they-begin": "cluster",
     "followers-join-behind": "cluster",
     "followers-serve-all-they-have": "cluster",
@@ -42,10 +43,10 @@ FOUND_BY = {
     "levels-that-some-do-not-know": "cluster",
     "limit-leaves-out-for-good": "fetch-sessions",
     "log-start-not-told": "fetch-sessions",
-    "logs-are-opened-by-old-metadata": "cluster",
     "members-not-awaited-after-a-restart": "groups",
     "moves-do-not-wait": "cluster",
     "moves-never-end": "cluster",
+    "new-leaders-do-not-begin-their-epoch": "cluster",
     "new-voters-bring-the-high-watermark-back": "quorum",
     "observers-count": "quorum",
     "old-leaders-go-on": "cluster",
@@ -84,6 +85,8 @@ FOUND_BY = {
 SEEN_AT = {
     "changes-count-before-they-are-agreed": 3,
     "controllers-commit-alone": 28,
+    "elections-are-always-unclean": 31,
+    "followers-do-not-save-where-they-begin": 18,
     "levels-that-some-do-not-know": 9,
     "producers-are-not-followed": 12,
     "snapshots-leave-out-who-is-in-sync": 10,
@@ -98,11 +101,11 @@ NOT_SEEN = (
     "controllers-decide-too-soon",  # in the milliseconds between an election and the end of what was committed
     "coordinators-begin-empty",  # a few records are read in no time
     "coordinators-stay",  # a follower's log takes no appends, which covers all but reads of offsets
-    "followers-believe-any-high-watermark",  # reads end where the log does
     "followers-tell-before-they-have-synced",  # all must lose their power between an append and its sync
     "leaders-count-what-is-not-on-disk",  # the same; the followers have synced, and one of them is enough
+    # One seed in about 600, 5100, saw it as a bug of the product; tests/core_broker/test_returns.py does at once.
+    "logs-are-opened-by-old-metadata",
     "lost-answers-mean-no",  # the request is made again for 30 s, and the metadata tells sooner
-    "new-leaders-do-not-begin-their-epoch",
     "old-changes-are-taken",  # as for old leaders
     "restarts-change-nothing",  # a process registers after the session of the last one, which was fenced with it
     "truncation-to-the-high-watermark",
