@@ -421,7 +421,13 @@ class Partition:
         return self.leadership.leave(self.log.log_end_offset, self.leader_epoch)
 
     async def truncate_to(self, offset: int) -> None:
-        """Cut off what this follower has and its leader has not. Raises StorageError."""
+        """Cut off what this follower has and its leader has not. Raises StorageError.
+
+        A log that begins later than that, as what was before was deleted, has nothing in common with the leader's.
+        """
+        if offset < self.log.log_start_offset:
+            await self.begin_again_at(offset)
+            return
         await self.log.truncate_to(offset)
         self._was_cut()
 

@@ -28,6 +28,7 @@ LONGEST_HANG_S = 15.0
 SHORT_HANG_S = 3.0  # nobody is fenced for it
 LATEST_S = 9.0  # of a message: longer than anybody waits for a member of the quorum
 LONG_CUT_S = 40.0  # longer than anybody waits for the controller
+IN_SYNC_S = 15.0  # until all are, so that one of them may lose its disk
 CHASE_S = 6.0  # until a partition has another leader, or a broker serves again
 DRAIN_S = 20.0  # until a broker has no replica any more
 ROOM_BYTES = 3_000  # at most, on a disk that is filling up
@@ -245,15 +246,25 @@ class Faults:
         self.cluster.kill(number, power=False)
 
     async def _clock(self) -> None:
-        by_ms = self.chance.choice((50, 5_000, 3_600_000, 100_000_000))
-        self.cluster.hosts[self._any()].machine.jump(self.chance.choice((-1, 1)) * by_ms)
+        """Set right in the end: a leader whose clock is an hour behind refuses what is sent now."""
+        machine = self.cluster.hosts[self._any()].machine
+        by_ms = self.chance.choice((-1, 1)) * self.chance.choice((50, 5_000, 3_600_000, 100_000_000))
+        machine.jump(by_ms)
+        self._ends.append(lambda: machine.jump(-by_ms))
 
     async def _swap(self) -> None:
         """A broker comes back with an empty disk."""
+        for each in self.cluster.hosts:
+            self.cluster.begin(each)
+        until_s = self.sim.loop.time() + IN_SYNC_S
+        while not self._may_lose() and self.sim.loop.time() < until_s:
+            await asyncio.sleep(0.5)
         number = self._any()
-        is_voter = number in self.cluster.first_voters
-        if is_voter and (not self.cluster.is_dynamic or not self._are_voters_whole()):
-            return  # it would have forgotten its votes
+        if number in self.cluster.first_voters and not (self.cluster.is_dynamic and self._are_voters_whole()):
+            free = [each for each in self.cluster.hosts if each not in self.cluster.first_voters]
+            if not free:
+                return  # a voter would have forgotten its votes
+            number = self.chance.choice(free)
         if not self._may_lose():
             return
         self.cluster.kill(number, power=True)

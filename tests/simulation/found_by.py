@@ -6,7 +6,6 @@ FOUND_BY = {
     "answers-out-of-order": "producers",
     "anybody-may-be-in-sync": "cluster",
     "append-without-expected-offset": "wire-mirror",
-    "brokers-lead-before-they-know-themselves": "cluster",
     "changes-count-before-they-are-agreed": "cluster",
     "clean-stop-not-synced": "data-directory",
     "cleaned-segment-not-synced": "compaction",
@@ -27,6 +26,7 @@ FOUND_BY = {
     "expiry-decided-early": "offset-expiry",
     "fenced-brokers-stay-in-sync": "cluster",
     "follower-fetches-before-it-has-flushed": "quorum",
+    "followers-believe-any-high-watermark": "cluster",
     "followers-do-not-save-where-they-begin": "cluster",
     "followers-join-behind": "cluster",
     "followers-serve-all-they-have": "cluster",
@@ -46,6 +46,7 @@ FOUND_BY = {
     "members-not-awaited-after-a-restart": "groups",
     "moves-do-not-wait": "cluster",
     "moves-never-end": "cluster",
+    "new-leaders-do-not-begin-their-epoch": "cluster",
     "new-voters-bring-the-high-watermark-back": "quorum",
     "observers-count": "quorum",
     "old-leaders-go-on": "cluster",
@@ -84,6 +85,8 @@ FOUND_BY = {
 SEEN_AT = {
     "changes-count-before-they-are-agreed": 3,
     "controllers-commit-alone": 28,
+    "elections-are-always-unclean": 31,
+    "followers-do-not-save-where-they-begin": 18,
     "levels-that-some-do-not-know": 9,
     "producers-are-not-followed": 12,
     "snapshots-leave-out-who-is-in-sync": 10,
@@ -93,16 +96,16 @@ SEEN_AT = {
 
 # Not seen in 30 seeds of each, though the rules are real. Why, as far as it is known:
 NOT_SEEN = (
+    # One seed in about 600 saw it as a bug of the product; `make model` and tests/core_broker/test_returns.py do at once.
+    "brokers-lead-before-they-know-themselves",
     "broker-epochs-are-not-checked",  # the process before must have fetched, lost its end, and be told of seconds later
     "changes-of-old-leaders-are-taken",  # the answer of the controller, or its metadata, is there first
     "controllers-decide-too-soon",  # in the milliseconds between an election and the end of what was committed
     "coordinators-begin-empty",  # a few records are read in no time
     "coordinators-stay",  # a follower's log takes no appends, which covers all but reads of offsets
-    "followers-believe-any-high-watermark",  # reads end where the log does
     "followers-tell-before-they-have-synced",  # all must lose their power between an append and its sync
     "leaders-count-what-is-not-on-disk",  # the same; the followers have synced, and one of them is enough
     "lost-answers-mean-no",  # the request is made again for 30 s, and the metadata tells sooner
-    "new-leaders-do-not-begin-their-epoch",
     "old-changes-are-taken",  # as for old leaders
     "restarts-change-nothing",  # a process registers after the session of the last one, which was fenced with it
     "truncation-to-the-high-watermark",

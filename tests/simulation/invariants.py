@@ -124,7 +124,7 @@ INVARIANTS = (
         ("cluster",),
         (
             "changes-count-before-they-are-agreed", "committed-without-followers", "controllers-commit-alone",
-            "elections-are-always-unclean", "followers-join-behind", "brokers-lead-before-they-know-themselves",
+            "elections-are-always-unclean", "followers-join-behind",
             "moves-do-not-wait", "power-cuts-lose-nothing", "those-that-lost-stay-eligible",
             "too-few-in-sync-do-not-matter",
         ),
@@ -132,12 +132,15 @@ INVARIANTS = (
     Invariant(
         "a cluster: one leader of a partition an epoch, and one history: all replicas end with the same bytes",
         ("cluster",),
-        ("divergence-is-ignored", "elections-forget-the-epoch", "old-leaders-go-on"),
+        (
+            "divergence-is-ignored", "elections-forget-the-epoch", "new-leaders-do-not-begin-their-epoch",
+            "old-leaders-go-on",
+        ),
     ),
     Invariant(
         "a cluster: no high watermark goes back, or past its log, and nobody is given more",
         ("cluster",),
-        ("followers-serve-all-they-have", "high-watermark-is-forgotten"),
+        ("followers-believe-any-high-watermark", "followers-serve-all-they-have", "high-watermark-is-forgotten"),
     ),
     Invariant(
         "a cluster: nobody leads or is in sync whose broker is fenced", ("cluster",),

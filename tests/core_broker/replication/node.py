@@ -368,9 +368,9 @@ class Node:
         assert partition is not None
         copy = Copy(partition)
         copy.told = copy.wanted()
-        fetcher = Fetcher.__new__(Fetcher)
-        fetcher.leader, fetcher._by_key, fetcher._changed = asked.leader, {copy.key: copy}, {}
-        fetcher._owner = SimpleNamespace(runtime=system(), node_id=self.id, config=CONFIG)  # type: ignore[assignment]
+        owner = SimpleNamespace(runtime=system(), node_id=self.id, config=CONFIG)
+        fetcher = Fetcher(owner, asked.leader, 0)  # type: ignore[arg-type]
+        fetcher._by_key = {copy.key: copy}
         fetcher._put_off = self._put_off  # type: ignore[method-assign]
         data = fetch.PartitionData(
             partition_index=0,

@@ -81,3 +81,20 @@ def test_a_follower_without_room_tells_where_it_begins_once_it_has_some() -> Non
         assert sim.loop.time() - began_s > 2.0
 
     run_checked(scenario)
+
+
+def test_a_follower_that_begins_after_its_leaders_end_has_nothing_then() -> None:
+    """As after an unclean election."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster, leader = await formed(sim, "page_cache")
+        await fill(cluster)
+        await delete_before(cluster, leader, 30)
+        follower = 1 if leader != 1 else 2
+        process = cluster.hosts[follower].machine.process
+        held = next(held for number, topic, _, held in cluster.partitions() if (number, topic) == (follower, "t"))
+        assert process is not None
+        await process.outcome(held.truncate_to(10))
+        assert (held.log.log_start_offset, held.log.log_end_offset, held.high_watermark) == (10, 10, 10)
+
+    run_checked(scenario)
