@@ -96,7 +96,7 @@ SEEN_AT = {
 
 # Not seen in 30 seeds of each, though the rules are real. Why, as far as it is known:
 NOT_SEEN = (
-    # One seed in about 600 saw it as a bug of the product; `make model` and tests/core_broker/test_returns.py do at once.
+    # One seed in about 600 saw it as a bug of the product; `make model` and tests/core_broker/test_returns.py see it.
     "brokers-lead-before-they-know-themselves",
     "broker-epochs-are-not-checked",  # the process before must have fetched, lost its end, and be told of seconds later
     "changes-of-old-leaders-are-taken",  # the answer of the controller, or its metadata, is there first
