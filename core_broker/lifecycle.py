@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -77,6 +78,7 @@ class Lifecycle:
         self._wants_fence = True
         self._wants_shut_down = False
         self._is_fenced = True
+        self._alive_until_s = -math.inf  # by the loop's clock: until then no controller fences it for its silence
         self._is_unwritten = False  # the controller's last answer: it cannot write its log
         self._answered = Pauses()  # of those who wait for an answer of the controller
         self._may_stop = False
@@ -197,6 +199,13 @@ class Lifecycle:
                 raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, self._why_refused(ErrorCode.KAFKA_STORAGE_ERROR))
             await self._answered.pause(None)
 
+    @property
+    def has_session(self) -> bool:
+        """Whether this process is certainly taken for alive: it sent a heartbeat less than broker.session.timeout.ms
+        ago by whose answer it was not fenced. Without a session others may lead what it led, and it not know of that.
+        """
+        return asyncio.get_running_loop().time() < self._alive_until_s
+
     async def leave(self, timeout_ms: float) -> bool:
         """Have other brokers lead what this one leads. False if that was not done in time, or by no controller."""
         if self._task is None:
@@ -228,8 +237,10 @@ class Lifecycle:
                 want_shut_down=self._wants_shut_down,
                 cordoned_log_dirs=self._cordoned(),
             )
+            timeout_ms = self._config["broker.session.timeout.ms"]
+            alive_until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
             try:
-                answer = await self._ask(request, self._config["broker.session.timeout.ms"])
+                answer = await self._ask(request, timeout_ms)
                 code = answer.error_code
             except KafkaError as error:
                 log.info("a heartbeat has no answer: %s", error.message)
@@ -247,6 +258,7 @@ class Lifecycle:
             if answer.is_fenced and not self._is_fenced and not self._wants_shut_down:
                 log.warning("broker %d was fenced: the controller had not heard of it in time", self._node_id)
             self._is_fenced = answer.is_fenced
+            self._alive_until_s = -math.inf if answer.is_fenced else alive_until_s
             self._may_stop = answer.should_shut_down
             self._answered.wake()
             waits = self._wants_shut_down or (answer.is_fenced and not self._wants_fence)

@@ -12,7 +12,9 @@ import asyncio
 
 from ..cluster.image import Delta, MetadataImage
 
-LINGER_S = 3.0  # librdkafka asks for the leaders that it misses every second
+# librdkafka asks for the leaders that it misses every second. No longer, since a broker that was only cut off may come
+# back with what it knew.
+LINGER_S = 1.2
 
 
 class Departed:

@@ -109,7 +109,7 @@ DIFFERENCES: dict[int, str] = {
     "KAFKA_STORAGE_ERROR",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
     "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR). "
-    "A broker that died is among the brokers for 3 s more, while its partitions have their new leaders",
+    "A broker that died is among the brokers for 1.2 s more, while its partitions have their new leaders",
     8: "OffsetCommit of nothing that can be kept makes no group; in Kafka it makes one, in memory only",
     9: "OffsetFetch lists all offsets of a group once, even if the group is named twice: else a few bytes would ask "
     "for megabytes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 class Services:
     """One for a node. Every handler finds it in its Context.
 
-    channel: the way to the active controller; None where there is no other node, so that it is here.
+    channel: the way to the active controller; None where there is no other node, so that it is here. has_session:
+    whether what this node knows of its leadership counts, see `Lifecycle.has_session`.
     """
 
     config: BrokerConfig
@@ -55,6 +56,7 @@ class Services:
     quorum: MetadataQuorum
     cluster_id: str
     node_id: int
+    has_session: Callable[[], bool]
     channel: ControllerChannel | None = None
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

@@ -392,6 +392,8 @@ class _Fetch:
 
     def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
         code = error.code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self._may_be_led_elsewhere(wanted):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return PartitionData(
@@ -401,6 +403,15 @@ class _Fetch:
             aborted_transactions=None,
             records=[],
         )
+
+    def _may_be_led_elsewhere(self, wanted: Wanted) -> bool:
+        """Whether a consumer that asks for more than there is has it from a newer leader, of which this broker, cut off
+        or stopped for a while, has not heard. It would begin anew, from the earliest offset or behind the latest. One
+        that tells its leader epoch (KIP-320) is refused for that."""
+        partition = wanted.partition
+        if self._follows or partition is None or wanted.fetch_offset <= partition.log.log_end_offset:
+            return False
+        return not self._context.services.has_session()
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

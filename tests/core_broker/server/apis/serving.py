@@ -42,6 +42,7 @@ class Serving:
         self.runtime = runtime
         self.logs = LogManager(self.files, str(folder), runtime)
         self.image = MetadataImage("cluster-x")
+        self.has_session = True
         self.context: Context = None  # type: ignore[assignment]
 
     async def start(self) -> None:
@@ -71,7 +72,7 @@ class Serving:
             ),
             cold_sends=ColdSends(self.files),
             preparing=Preparing(self.files, self.runtime, self.config["compression.queued.bytes"]),
-            quorum=metadata, cluster_id="cluster-x", node_id=1,
+            quorum=metadata, cluster_id="cluster-x", node_id=1, has_session=lambda: self.has_session,
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
 

@@ -130,6 +130,21 @@ async def test_an_idle_partition_of_a_session_is_looked_at_again_when_anything_o
 
 
 @run_by(serve)
+async def test_a_consumer_that_knows_more_than_a_cut_off_leader_is_sent_away(serving, /):
+    """A newer leader has given it more. It would take OFFSET_OUT_OF_RANGE for a reason to begin anew."""
+    topic_id = await serving.topic("t", partitions=3)
+    for index in range(3):
+        serving.fill("t", 4, index=index)
+    serving.replicas.get("t", 1).delete_records(2)
+    asked = fetch_of((0, 4), (1, 1), (2, 5), topic_id=topic_id)
+    for has_session, code in ((True, E.OFFSET_OUT_OF_RANGE), (False, E.NOT_LEADER_OR_FOLLOWER)):
+        serving.has_session = has_session
+        assert {index: row[0] for index, row in told(await serving.ask(asked)).items()} == {
+            0: E.NONE, 1: E.OFFSET_OUT_OF_RANGE, 2: code
+        }  # fmt: skip
+
+
+@run_by(serve)
 async def test_index_of_aborted_transactions_that_cannot_be_read_is_an_error_of_its_partition(serving, /, monkeypatch):
     def refuse(files, segment):
         raise OSError(errno.EIO, os.strerror(errno.EIO), segment.path(".txnindex"))
