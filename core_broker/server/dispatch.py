@@ -103,7 +103,8 @@ DIFFERENCES: dict[int, str] = {
     "(UNKNOWN_SERVER_ERROR)",
     1: "Fetch answers go on past the end of a segment, up to the limits. Those of 64 KB and more (16 intervals of the "
     "index) end with a whole batch; Kafka's end with a part of the next one, which clients ask for again. An id of "
-    "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
+    "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR). A leader that the controller may "
+    "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, else OFFSET_OUT_OF_RANGE",
     2: "ListOffsets by a timestamp finds the first record that exists; Kafka's may be one that was deleted, or none. "
     "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
     "KAFKA_STORAGE_ERROR",
