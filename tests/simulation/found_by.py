@@ -88,9 +88,12 @@ SEEN_AT = {
     "elections-are-always-unclean": 31,
     "followers-do-not-save-where-they-begin": 18,
     "levels-that-some-do-not-know": 9,
-    "producers-are-not-followed": 12,
+    "power-cuts-lose-nothing": 14,
+    "producers-are-not-followed": 15,
+    "snapshots-leave-out-topics": 9,
     "snapshots-leave-out-who-is-in-sync": 10,
     "those-that-left-may-not-lead": 6,
+    "those-that-lost-stay-eligible": 14,
     "too-few-in-sync-do-not-matter": 24,
 }
 
