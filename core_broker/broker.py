@@ -272,7 +272,7 @@ class Broker:
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
             channel=channel,
-            has_session=lambda: is_alone(config) or lifecycle.has_session,
+            has_session=lambda: is_alone(config) or (metadata.failure is None and lifecycle.has_session),
             loggers=Loggers(self._follow_levels),
         )
         return services

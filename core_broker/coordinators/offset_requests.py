@@ -89,13 +89,17 @@ class OffsetRequests:
             self._host.commit_timeout_ms,
         )
 
-    def offset_fetch(self, request: of.Request, version: int) -> Any:
+    def offset_fetch(self, request: of.Request, version: int, has_session: bool) -> Any:
+        """has_session: whether no other node can be the coordinator by now. One that was cut off has the offsets of
+        that time in its memory, and no follower that would refuse them as it refuses a commit."""
         asked = offsets.asked_groups(request, version)
         answers: list[of.OffsetFetchResponseGroup] = []
         waits: dict[int, Shard[GroupShard]] = {}
         for group in asked:
             try:
                 shard = self._host.shard_of(group.group_id)
+                if not has_session:
+                    raise KafkaError(ErrorCode.NOT_COORDINATOR, "another node may be the coordinator by now")
             except KafkaError as error:
                 answers.append(offsets.failed_group(group, version, client_error(error.code)))
                 continue

@@ -13,4 +13,5 @@ from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.offset_requests.offset_fetch(request, context.version)
+    services = context.services
+    return services.groups.offset_requests.offset_fetch(request, context.version, services.has_session())

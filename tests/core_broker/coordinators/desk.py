@@ -31,6 +31,7 @@ class Desk:
     def __init__(self, sim: Simulation, host: BrokerHost) -> None:
         self.sim = sim
         self.host = host
+        self.has_session = True
 
     @property
     def groups(self) -> Any:
@@ -51,7 +52,8 @@ class Desk:
         members, offsets = groups.member_requests, groups.offset_requests
         handle = {
             sg.Request: members.sync_group, hb.Request: members.heartbeat,
-            lg.Request: members.leave_group, oc.Request: offsets.offset_commit, of.Request: offsets.offset_fetch,
+            lg.Request: members.leave_group, oc.Request: offsets.offset_commit,
+            of.Request: lambda request, version: offsets.offset_fetch(request, version, self.has_session),
             od.Request: offsets.offset_delete, fc.Request: groups.finder.find_coordinator,
             dsg.Request: groups.describe_groups, lsg.Request: groups.list_groups, dlg.Request: groups.delete_groups,
             jg.Request: lambda request, version: members.join_group(request, version, "c", "1.2.3.4"),

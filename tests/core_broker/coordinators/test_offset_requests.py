@@ -29,6 +29,18 @@ async def test_offsets_come_back_as_they_were_committed(desk: Desk, /) -> None:
 
 
 @run_by(simulated)
+async def test_no_offsets_are_told_where_another_node_may_be_the_coordinator(desk: Desk, /) -> None:
+    assert await desk.commit(5) == E.NONE
+    desk.has_session = False
+    for version in (7, 9):
+        asked = of.Request(group_id="g", groups=[of.OffsetFetchRequestGroup(group_id="g")])
+        answer = await desk.ask(asked, version)
+        assert (answer.groups[0] if version > 7 else answer).error_code == E.NOT_COORDINATOR
+    desk.has_session = True
+    assert await desk.fetched() == (5, -1, "")
+
+
+@run_by(simulated)
 async def test_commits_that_are_refused(desk: Desk, /) -> None:
     assert await desk.commit(1, topic="unknown") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert await desk.commit(1, partition=2) == E.UNKNOWN_TOPIC_OR_PARTITION
