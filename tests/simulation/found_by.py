@@ -97,7 +97,7 @@ SEEN_AT = {
     "too-few-in-sync-do-not-matter": 24,
 }
 
-# Not seen in 30 seeds of each, though the rules are real. Why, as far as it is known:
+# Not seen in 30 seeds of most of them, though the rules are real. Why, as far as it is known or guessed:
 NOT_SEEN = (
     # One seed in about 600 saw it as a bug of the product; `make model` and tests/core_broker/test_returns.py see it.
     "brokers-lead-before-they-know-themselves",
