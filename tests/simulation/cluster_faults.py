@@ -364,9 +364,10 @@ class Faults:
         return found
 
     async def _voter(self) -> None:
-        """A voter is removed from the quorum; it asks to be one again by itself."""
+        """A voter is removed from the quorum; it asks to be one again by itself. Not while another has lost its disk:
+        the rest might be no majority for ever, as `isthmus quorum remove` would say."""
         voters = self.cluster.voters()
-        if not self.cluster.is_dynamic or len(voters) < 2:
+        if not self.cluster.is_dynamic or len(voters) < 2 or not self._are_voters_whole():
             return
         key = self.chance.choice(voters)
         request = remove_raft_voter.Request(cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id)

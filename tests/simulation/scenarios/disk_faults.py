@@ -23,6 +23,7 @@ from ..workload import Workload
 TOPIC = "events"
 PARTITIONS = 2
 SETTLE_S = 600.0
+LOOK_S = 0.05
 
 
 async def disk_faults(sim: Simulation) -> None:
@@ -68,17 +69,17 @@ async def come_back(sim: Simulation, host: BrokerHost) -> None:
     A try may meet a fault that was planned before, and then the next comes after twice the time; one that meets another
     error waits for a start.
     """
-    assert host.broker is not None and host.broker._replicas is not None
-    told, reason = host.broker._replicas.offline, os.strerror(errno.ENOSPC)
-
-    def offline() -> dict[Any, str]:
-        return {key: why for key, why in told().items() if reason in why}
-
-    sim.counters["wanted_room_at_a_sync"] += len(offline())
     ends_s = sim.loop.time() + 2 * RETRY_MOST_S
-    while found := offline():
+    while found := lack_room(host):
         assert sim.loop.time() < ends_s, f"there is room again, but not for {found}"
         await asyncio.sleep(RETRY_FIRST_S)
+
+
+def lack_room(host: BrokerHost) -> dict[Any, str]:
+    """The partitions that are offline since a sync found no room."""
+    assert host.broker is not None and host.broker._replicas is not None
+    reason = os.strerror(errno.ENOSPC)
+    return {key: why for key, why in host.broker._replicas.offline().items() if reason in why}
 
 
 async def trouble(sim: Simulation, host: BrokerHost) -> tuple[str, int]:
@@ -94,5 +95,10 @@ async def trouble(sim: Simulation, host: BrokerHost) -> tuple[str, int]:
     else:
         number = chance.choice((errno.EIO, errno.ENOSPC))
         disk.fail(fault, number, containing=f"/{TOPIC}-", after=chance.randint(0, 4))
-        await asyncio.sleep(chance.uniform(0.1, 1.0))
+        ends_s = sim.loop.time() + chance.uniform(0.1, 1.0)
+        found: dict[Any, str] = {}
+        while sim.loop.time() < ends_s:
+            await asyncio.sleep(LOOK_S)
+            found |= lack_room(host)
+        sim.counters["wanted_room_at_a_sync"] += len(found)
     return fault, number
