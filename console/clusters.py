@@ -38,6 +38,7 @@ FACTORS = {  # which option of brokers says how many replicas an internal topic 
 }
 DEFAULT_FACTOR = "default.replication.factor"
 MIB = 1 << 20
+SPACE_TIMEOUT_S = 2.0  # for a broker to say what room its disk has
 GROW = "isthmus topic replicas --internal"
 BROKER_COLUMNS = (
     ("broker_id", "broker"), "state", "controller", "rack", "address", "leads", "replicas",
@@ -174,8 +175,10 @@ async def _space(
     found: dict[int, tuple[int, int]] = {}
     for node in sorted({node for _, each in lacking for node in each.offline_replicas}):
         if facts.state(node) == ACTIVE:
-            with contextlib.suppress(ClientError, KafkaError):
-                if (told := await admin.disk_space(node)) is not None:
+            with contextlib.suppress(ClientError, KafkaError, TimeoutError):
+                async with asyncio.timeout(SPACE_TIMEOUT_S):  # it may hang, and the others are known
+                    told = await admin.disk_space(node)
+                if told is not None:
                     found[node] = told
     return found
 

@@ -101,7 +101,7 @@ def test_the_directory_of_another_node_or_cluster(three: Three) -> None:
 def test_more_replicas_than_brokers(three: Three) -> None:
     text = error(three.isthmus("topic", "create", "many", "-p", "1", "--replication-factor", "4"))
     assert "INVALID_REPLICATION_FACTOR (38): topic many: Unable to replicate the partition 4 time(s)" in text
-    assert "because only 3 broker(s) are registered" in text
+    assert "broker(s) are registered" in text  # of the three, those that have come back from the test before
 
 
 def test_replicas_on_brokers_that_are_dead_or_unknown(three: Three) -> None:
