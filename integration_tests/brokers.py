@@ -109,6 +109,16 @@ class BrokerProcess:
                 return self.process.stdout.readline().strip()
         return f"nothing for {timeout_s} s"
 
+    def refusal(self, within_s: float) -> str:
+        """Start one that must end of itself with exit code 1: the last line of its log."""
+        self.begin()
+        assert self.process
+        try:
+            assert self.process.wait(within_s) == 1, self.log
+        finally:
+            self.kill()
+        return self.log.splitlines()[-1]
+
     def stop(self) -> int:
         """SIGTERM, and its exit code; kill -9 when it does not end."""
         assert self.process

@@ -21,7 +21,7 @@ from isthmus.protocol import records as batches
 from .kafka_nodes import LOWERED, KafkaCluster, has_brokers, joining, kafka_nodes, log_in
 from .placing import SETTLE_S
 from .sending import TOPIC, Sending
-from .verifiable import Told, verifiable
+from .verifiable import Told, both
 
 KAFKAS, OURS = (1, 2, 3), (11, 12, 13)
 WORK = "work"
@@ -97,14 +97,7 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
         admin = AdminClient({"bootstrap.servers": kafkas})
         for made in admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic(WORK, 3, 3)]).values():
             made.result(20)
-        to = ("--bootstrap-server", kafkas, "--topic", WORK)
-        retries = tmp_path / "retries.properties"  # else a VerifiableProducer has none
-        retries.write_text("enable.idempotence=true\nretries=2147483647\n")
-        sends = ("--throughput", "200", "--acks", "-1", "--command-config", str(retries))
-        with (
-            verifiable("VerifiableProducer", tmp_path / "p.log", *to, *sends) as producer,
-            verifiable("VerifiableConsumer", tmp_path / "c.log", *to, "--group-id", "g", "--verbose") as consumer,
-        ):
+        with both(tmp_path, kafkas, WORK) as (producer, consumer):
             sending = Sending(kafkas)
 
             def all_go_on() -> None:

@@ -21,7 +21,7 @@ from integration_tests.waiting import until
 from .our_clients import OurClients
 from .sending import TOPIC, Sending
 from .test_moving_a_cluster import in_order
-from .verifiable import Told, verifiable
+from .verifiable import Told, both
 
 WORK, OURS, OFFSETS = "work", "ours", "__consumer_offsets"
 PARTITIONS = 3
@@ -95,14 +95,7 @@ def test_no_client_notices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         topics = [NewTopic(TOPIC, 1, 3), NewTopic(OURS, 1, 3), NewTopic(WORK, PARTITIONS, 3)]
         for made in admin.create_topics(topics).values():
             made.result(20)
-        to = ("--bootstrap-server", cluster.bootstrap, "--topic", WORK)
-        retries = tmp_path / "retries.properties"  # else a VerifiableProducer has none
-        retries.write_text("enable.idempotence=true\nretries=2147483647\n")
-        sends = ("--throughput", "200", "--acks", "-1", "--command-config", str(retries))
-        with (
-            verifiable("VerifiableProducer", tmp_path / "p.log", *to, *sends) as producer,
-            verifiable("VerifiableConsumer", tmp_path / "c.log", *to, "--group-id", "g", "--verbose") as consumer,
-        ):
+        with both(tmp_path, cluster.bootstrap, WORK) as (producer, consumer):
             sending, ours = Sending(cluster.bootstrap), OurClients(cluster.bootstrap, OURS, "our-group")
             rolling = Rolling(cluster, sending, ours, producer, consumer)
             rolling.all_go_on()

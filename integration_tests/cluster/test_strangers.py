@@ -37,16 +37,9 @@ class Side:
     def refused(self, node_id: int, settings: Mapping[str, Any] = {}, name: str = "new") -> str:
         """What a broker says that cannot join. Kept out of the cluster, or it fails."""
         own = {"initial.broker.registration.timeout.ms": 1500, **settings}
-        broker = joining(self.folder / name, node_id, self.quorum, own)
-        broker.begin()
-        assert broker.process is not None
-        try:
-            assert broker.process.wait(SETTLE_S) == 1, broker.log
-        finally:
-            if broker.alive():
-                broker.kill()
+        said = joining(self.folder / name, node_id, self.quorum, own).refusal(SETTLE_S)
         has_brokers(self.member.port, self.members)
-        return broker.log.splitlines()[-1]
+        return said
 
 
 @contextmanager

@@ -59,3 +59,17 @@ def verifiable(main: str, log: Path, *arguments: str) -> Iterator[Told]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def both(folder: Path, bootstrap: str, topic: str) -> Iterator[tuple[Told, Told]]:
+    """A producer, idempotent, of 200 records a second with acks=all, and a consumer in a group; gone at the end."""
+    to = ("--bootstrap-server", bootstrap, "--topic", topic)
+    retries = folder / "retries.properties"  # else a VerifiableProducer has none
+    retries.write_text("enable.idempotence=true\nretries=2147483647\n")
+    sends = ("--throughput", "200", "--acks", "-1", "--command-config", str(retries))
+    with (
+        verifiable("VerifiableProducer", folder / "p.log", *to, *sends) as producer,
+        verifiable("VerifiableConsumer", folder / "c.log", *to, "--group-id", "g", "--verbose") as consumer,
+    ):
+        yield producer, consumer
