@@ -65,7 +65,7 @@ def test_the_example_passes_in_docker_and_leaves_nothing(tmp_path: Path) -> None
     code, said = suite.run("-v")
     assert code == 0, said
     assert "isthmus: docker: ISTHMUS_TESTING=docker" in said
-    assert re.search(r"\b6 passed in", said), said
+    assert re.search(r"\b7 passed in", said), said
     suite.await_nothing_left()
     await_nothing_left()
 
