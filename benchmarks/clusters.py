@@ -16,6 +16,7 @@ from integration_tests.peers.peers import quorum_leader
 from isthmus.protocol.header import decode_response_header
 from isthmus.protocol.messages import create_topics, metadata
 
+from . import stalls
 from .cases import Bench, Sample, fill, rates
 from .disk import COLD_TIMEOUT_S, OpenLoop
 from .load import ask
@@ -23,6 +24,7 @@ from .partitions import ADMIN_VERSION, METADATA_VERSION, TIMEOUT_MS, TOPIC_PARTI
 from .sides import Side
 
 BEFORE_S = 1.0  # of load before a fault
+HANG_S = 20.0  # a process that hangs does so for longer than either side's session timeout
 IN_SYNC_S = 120.0  # in which all replicas are in sync again
 POLL_S = 0.02
 LOOK_S = 0.1
@@ -33,7 +35,8 @@ _runs = itertools.count()
 class Stall(Bench):
     """A fault under a small record each 5 ms to one partition, idempotent, acks=all; then all is in sync again.
 
-    fault: of the leader, the controller (which is not the leader), or a follower (which is not the controller).
+    fault: of the leader, the controller (which is not the leader), or a follower (which is not the controller). The
+    producer is librdkafka's, but where a process hangs it is Isthmus', on both sides: see `stalls.py`.
     """
 
     warms_by_load = False
@@ -53,7 +56,7 @@ class Stall(Bench):
             _said(load, self.side)
 
     def measure(self, seconds: float) -> Sample:
-        """seconds: of load after the fault; a process that hangs does so for as long."""
+        """seconds: of load after the fault, if the process does not hang."""
         in_sync(self.side, self.name)
         node = self.side.nodes[self._chosen()]
         with self._producer() as load:
@@ -64,7 +67,7 @@ class Stall(Bench):
                 node.kill()
             else:
                 node.stop()
-            time.sleep(seconds)
+            time.sleep(HANG_S if self.fault == "hang" else seconds)
             if self.fault == "hang":
                 node.signal(signal.SIGCONT)
             else:
@@ -97,7 +100,8 @@ class Stall(Bench):
 
     @contextlib.contextmanager
     def _producer(self) -> Iterator[subprocess.Popen[str]]:
-        command = [sys.executable, "-m", "benchmarks.stalls", self.side.address, self.name]
+        client = stalls.ISTHMUS if self.fault == "hang" else stalls.LIBRDKAFKA
+        command = [sys.executable, "-m", "benchmarks.stalls", self.side.address, self.name, "--client", client]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout
