@@ -1,7 +1,8 @@
 """What is done to a cluster: one fault at a time, or two, by a plan that depends on the seed alone.
 
 A fault names its node by a role (the leader of a partition, the active controller, any node), so that the same seed
-finds other node ids in another run.
+finds other node ids in another run. What is no fault is done too: all partitions leave a node, and come back to it with
+nothing kept, so that leaders, followers and coordinators move while the rest happens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from confluent_kafka.admin import AdminClient
 from integration_tests.histories.clusters import NODES, Cluster
 from integration_tests.histories.history import Fault, History
 from integration_tests.histories.network import CLIENTS
+from integration_tests.histories.workers import SETTLE_S
+from isthmus.client import Admin, Client, TopicPartition
+from isthmus.client.errors import ClientError
+from isthmus.protocol.errors import KafkaError
 
 FIRST_S = 1.5
 QUIET_S = (0.5, 4.0)  # also too short for all replicas to be in sync again
@@ -27,6 +32,8 @@ FIRST_LASTS_S = 5.0  # longer than the session timeout, so that a silent leader 
 PAIRS = 0.4  # share of faults during which another begins
 ROLES = ("leader", "leader", "leader", "controller", "any")
 ASK_S = 1.5
+MOVE_S = 5.0  # in which a cluster agrees to a move, or none is made
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def _others(node: int) -> list[int]:
@@ -41,31 +48,71 @@ def _cut(cluster: Cluster, node: int, out: bool, into: bool, clients: bool = Fal
             cluster.network.cut(other, node)
 
 
-def _mend(cluster: Cluster, node: int) -> None:
+def _mend(cluster: Cluster, node: int, _: str) -> None:
     for other in [CLIENTS, *_others(node)]:
         cluster.network.mend(node, other)
         cluster.network.mend(other, node)
 
 
-def _make_room(cluster: Cluster, node: int) -> None:
+def _make_room(cluster: Cluster, node: int, _: str) -> None:
     cluster.disks[node].empty()
     cluster.restart(node)  # a full disk may end a broker
 
 
-Deed = Callable[[Cluster, int], None]
+Replicas = Callable[[list[int]], list[int]]  # of a partition, from those that it has
+
+
+def _without(node: int) -> Replicas:
+    """Not at this node, unless it is the last."""
+    return lambda replicas: [each for each in replicas if each != node] or replicas
+
+
+def _with(node: int) -> Replicas:
+    return lambda replicas: replicas if node in replicas else [*replicas, node]
+
+
+def _move(cluster: Cluster, topic: str, change: Replicas, within_s: float) -> None:
+    """Begin to move all partitions of the topic, and of the groups' offsets. Raises ClientError or KafkaError."""
+
+    async def run() -> None:
+        client = Client(cluster.bootstrap, "nemesis")
+        try:
+            await client.start(within_s * 1000)
+            admin = Admin(client, int(within_s * 1000))
+            wanted = {}
+            for told in await admin.all_topics():
+                for each in told.partitions if told.name in (topic, OFFSETS_TOPIC) else ():
+                    replicas = list(each.replica_nodes)
+                    if (changed := change(replicas)) != replicas:
+                        wanted[TopicPartition(told.name, each.partition_index)] = changed
+            await admin.alter_partition_reassignments(wanted)
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+
+
+Deed = Callable[[Cluster, int, str], None]  # the topic
 # In this order, consecutive seeds begin with different faults.
 FAULTS: dict[str, tuple[Deed, Deed]] = {
-    "kill": (lambda cluster, node: cluster.nodes[node].kill(), lambda cluster, node: cluster.restart(node)),
-    "cut from brokers": (lambda cluster, node: _cut(cluster, node, True, True), _mend),
+    "kill": (lambda cluster, node, _: cluster.nodes[node].kill(), lambda cluster, node, _: cluster.restart(node)),
+    "cut from brokers": (lambda cluster, node, _: _cut(cluster, node, True, True), _mend),
     "pause": (
-        lambda cluster, node: cluster.nodes[node].signal(signal.SIGSTOP),
-        lambda cluster, node: cluster.nodes[node].signal(signal.SIGCONT),
+        lambda cluster, node, _: cluster.nodes[node].signal(signal.SIGSTOP),
+        lambda cluster, node, _: cluster.nodes[node].signal(signal.SIGCONT),
     ),
-    "full disk": (lambda cluster, node: cluster.disks[node].fill(), _make_room),
-    "cut outgoing": (lambda cluster, node: _cut(cluster, node, True, False), _mend),
-    "cut incoming": (lambda cluster, node: _cut(cluster, node, False, True), _mend),
-    "cut from all": (lambda cluster, node: _cut(cluster, node, True, True, clients=True), _mend),
-    "shutdown": (lambda cluster, node: cluster.nodes[node].shut_down(), lambda cluster, node: cluster.restart(node)),
+    "full disk": (lambda cluster, node, _: cluster.disks[node].fill(), _make_room),
+    "cut outgoing": (lambda cluster, node, _: _cut(cluster, node, True, False), _mend),
+    "cut incoming": (lambda cluster, node, _: _cut(cluster, node, False, True), _mend),
+    "cut from all": (lambda cluster, node, _: _cut(cluster, node, True, True, clients=True), _mend),
+    "shutdown": (
+        lambda cluster, node, _: cluster.nodes[node].shut_down(),
+        lambda cluster, node, _: cluster.restart(node),
+    ),
+    "moved away": (
+        lambda cluster, node, topic: _move(cluster, topic, _without(node), MOVE_S),
+        lambda cluster, node, topic: _move(cluster, topic, _with(node), SETTLE_S),
+    ),
 }
 ENDING = ("kill", "full disk", "shutdown")  # may end the process
 
@@ -125,11 +172,17 @@ class Nemesis:
         fault = Fault(planned.kind, node, led, self._now_s(), behind=[each for each in led if each in self._behind])
         self._history.faults.append(fault)
         begin, end = FAULTS[planned.kind]
-        await asyncio.to_thread(begin, self._cluster, node)
+        try:
+            await asyncio.to_thread(begin, self._cluster, node, self._topic)
+        except (KafkaError, ClientError):  # because of another fault nobody told that a move has begun
+            self._history.faults.remove(fault)
         await asyncio.sleep(planned.end_s - self._now_s())
         self._note_dead()
         fault.ended_s = self._now_s()
-        end(self._cluster, node)  # in this thread, with which a started node would end
+        if planned.kind in ENDING:
+            end(self._cluster, node, self._topic)  # in this thread, with which a started node would end
+        else:
+            await asyncio.to_thread(end, self._cluster, node, self._topic)
 
     def _note_dead(self) -> None:
         """Nodes that have ended without a fault that ends them."""
