@@ -243,7 +243,7 @@ class Broker:
         )  # fmt: skip
         self._assignments = assignments = Assignments(
             self.node_id, uuid_from_str(logs.directory_id), image, requests.request, lambda: lifecycle.broker_epoch,
-            replicas.is_offline, replicas.space,
+            replicas.is_offline, replicas.space, replicas.least_in_sync,
         )  # fmt: skip
         replicas.went_offline.add(assignments.look)
         replicas.space_changed.add(assignments.look)

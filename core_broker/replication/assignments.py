@@ -7,7 +7,8 @@ or from a new disk, is told as one in this broker's directory, without which it 
 other replica stays with this broker: nobody could lead it meanwhile.
 
 A partition that refuses appends because the disk is full is told in the same way, as long as others are in sync.
-Otherwise this broker goes on to serve its reads.
+Otherwise this broker goes on to serve its reads. One that has space again is told at once where the others are too few
+for acks=all, and after a while otherwise (`shortage.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the 
 
 class Assignments:
     """directory: of this broker's logs, 16 bytes. is_offline: whether a partition of this broker cannot be used here.
-    space: what one that can be used has for its next append.
+    space: what one that can be used has for its next append. least_in_sync: how many must be in sync for acks=all.
 
     What is to be told follows from the metadata and the state of a partition at the moment of each request.
     """
@@ -49,6 +50,7 @@ class Assignments:
         broker_epoch: Callable[[], int],
         is_offline: Callable[[str, int], bool],
         space: Callable[[str, int], Space],
+        least_in_sync: Callable[[str, int], int],
     ) -> None:
         self._node_id = node_id
         self._directory = directory
@@ -57,6 +59,7 @@ class Assignments:
         self._broker_epoch = broker_epoch
         self._is_offline = is_offline
         self._space = space
+        self._least_in_sync = least_in_sync
         self._looked_at: dict[Key, None] = {}
         self._pauses = Pauses()
         self._sender: asyncio.Task[None] | None = None
@@ -101,6 +104,8 @@ class Assignments:
         match self._space(topic, index):
             case Space.NONE if known != LOST and self._others_serve(partition):
                 return LOST
+            case Space.UNSURE if known == LOST and len(partition.isr) < self._least_in_sync(topic, index):
+                return self._directory
             case Space.NONE | Space.UNSURE if known == LOST and not self._is_needed(partition):
                 return None
         return None if known in (self._directory, MIGRATING) else self._directory

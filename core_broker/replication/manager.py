@@ -152,6 +152,11 @@ class ReplicaManager:
         partition.check_leads()
         return partition
 
+    def least_in_sync(self, topic: str, index: int) -> int:
+        """How many replicas must be in sync for acks=all; 0 of a partition that is not open here."""
+        partition = self._find(topic, index)
+        return 0 if partition is None else partition.least_in_sync
+
     def why_missing(self, topic: str, index: int) -> KafkaError:
         """Why a partition is not in `partitions`."""
         image = self._image.partition(topic, index)

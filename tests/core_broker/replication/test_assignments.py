@@ -94,7 +94,7 @@ def test_a_log_that_is_online_before_its_loss_is_known_is_told_again() -> None:
 
         epoch = cluster.image.brokers[2].epoch
         assignments = Assignments(
-            2, NEW, cluster.image, ask, lambda: epoch, lambda topic, index: bool(offline), has_space
+            2, NEW, cluster.image, ask, lambda: epoch, lambda topic, index: bool(offline), has_space, one
         )
         assignments.look("t", 0)
         await assignments.settled()
@@ -146,7 +146,19 @@ def test_last_one_that_gave_up_at_the_same_moment_as_the_others_leads_again(elr:
     assert cluster.partition().leader == 3 and cluster.partition().directory_of(1) == LOST
 
 
-def full_disk(cluster: Cluster, broker_id: int, space: Space = Space.NONE) -> None:
+def test_one_with_space_again_is_told_at_once_where_the_others_are_too_few_for_acks_all() -> None:
+    cluster = on_three()
+    full_disk(cluster, 3)
+    full_disk(cluster, 3, Space.UNSURE, least_in_sync=2)  # the other two are enough
+    assert cluster.partition().directory_of(3) == LOST
+    cluster.fence(1)
+    full_disk(cluster, 3, Space.NONE, least_in_sync=2)
+    assert cluster.partition().directory_of(3) == LOST
+    full_disk(cluster, 3, Space.UNSURE, least_in_sync=2)
+    assert cluster.partition().directory_of(3) == bytes([3]) * 16
+
+
+def full_disk(cluster: Cluster, broker_id: int, space: Space = Space.NONE, least_in_sync: int = 1) -> None:
     """A broker tells the controller what its disk means for t-0."""
 
     async def scenario() -> None:
@@ -157,8 +169,9 @@ def full_disk(cluster: Cluster, broker_id: int, space: Space = Space.NONE) -> No
 
         epoch, directory = cluster.image.brokers[broker_id].epoch, bytes([broker_id]) * 16
         told = Assignments(
-            broker_id, directory, cluster.image, ask, lambda: epoch, lambda *key: False, lambda *key: space
-        )
+            broker_id, directory, cluster.image, ask, lambda: epoch,
+            lambda *key: False, lambda *key: space, lambda *key: least_in_sync,
+        )  # fmt: skip
         told.look("t", 0)
         await told.settled()
 
@@ -169,10 +182,15 @@ def has_space(topic: str, index: int) -> Space:
     return Space.ENOUGH
 
 
+def one(topic: str, index: int) -> int:
+    return 1
+
+
 async def tell(cluster: Cluster, ask: Ask, is_offline: bool = False) -> None:
     """What broker 2 tells of t-0."""
     assignments = Assignments(
-        2, NEW, cluster.image, ask, lambda: cluster.image.brokers[2].epoch, lambda topic, index: is_offline, has_space
-    )
+        2, NEW, cluster.image, ask, lambda: cluster.image.brokers[2].epoch,
+        lambda topic, index: is_offline, has_space, one,
+    )  # fmt: skip
     assignments.look("t", 0)
     await assignments.settled()
