@@ -104,8 +104,8 @@ DIFFERENCES: dict[int, str] = {
     1: "Fetch answers go on past the end of a segment, up to the limits. Those of 64 KB and more (16 intervals of the "
     "index) end with a whole batch; Kafka's end with a part of the next one, which clients ask for again. An id of "
     "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR). A leader that the controller may "
-    "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, or with records of a later leader, else "
-    "OFFSET_OUT_OF_RANGE",
+    "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, or with records of a later leader, "
+    "else OFFSET_OUT_OF_RANGE",
     2: "ListOffsets by a timestamp finds the first record that exists; Kafka's may be one that was deleted, or none. "
     "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
     "KAFKA_STORAGE_ERROR. A leader that the controller may have fenced meanwhile tells consumers the earliest offset "
@@ -119,8 +119,10 @@ DIFFERENCES: dict[int, str] = {
     10: "FindCoordinator that creates the topic of groups answers when the topic is there; Kafka has the client ask "
     "again (COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
     "transactions yet",
-    11: "JoinGroup that a member sends again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
-    "leaves it without an answer",
+    11: "A coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it does not "
+    "know. JoinGroup that a member sends again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
+    "it without an answer",
+    12: "Heartbeat: unknown members, see JoinGroup",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "

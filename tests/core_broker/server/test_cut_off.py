@@ -12,7 +12,6 @@ from isthmus.protocol.records import build_batch
 from tests.running import run_by
 
 from .asking import fetch_of, produce_of
-
 from .three_nodes import IDS, ThreeNodes, on_three_nodes
 
 LOOK_S = 0.05
@@ -38,7 +37,7 @@ async def test_no_session_is_left_when_others_fence_a_node(nodes: ThreeNodes, /,
     while not any(nodes.services(each).image.brokers[node_id].fenced for each in others):
         await asyncio.sleep(LOOK_S)
     for _ in range(200):
-        assert not services.has_session()
+        assert not services.has_session() and not services.groups.host.has_session()
         await asyncio.sleep(LOOK_S)
     nodes.sim.network.heal()
     await nodes.sim.until(services.has_session, "a session")
