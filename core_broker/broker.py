@@ -251,6 +251,11 @@ class Broker:
         replicas.begun.add(fetching.begun)
         replicas.begun.add(lambda partition: assignments.look(partition.topic, partition.index))
         replicas.ended, replicas.isr_changes = fetching.ended, isr_changes.want
+
+        def has_session() -> bool:
+            return is_alone(config) or (metadata.failure is None and lifecycle.has_session)
+
+        groups.host.has_session = has_session
         local.services = services = Services(
             config=config,
             runtime=runtime,
@@ -272,7 +277,7 @@ class Broker:
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
             channel=channel,
-            has_session=lambda: is_alone(config) or (metadata.failure is None and lifecycle.has_session),
+            has_session=has_session,
             loggers=Loggers(self._follow_levels),
         )
         return services

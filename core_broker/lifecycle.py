@@ -2,7 +2,7 @@
 
 The controller gives each process of a broker an epoch of its own, by which all know an earlier process from it. It is
 fenced, so that it leads nothing, until it serves and knows the cluster's state. Then heartbeats keep its session
-(KIP-631). As long as nothing changes there is one in each broker.heartbeat.interval.ms.
+(KIP-631). As long as nothing changes there is one in each broker.heartbeat.interval.ms, or two in a session.
 """
 
 from __future__ import annotations
@@ -201,10 +201,19 @@ class Lifecycle:
 
     @property
     def has_session(self) -> bool:
-        """Whether this process is certainly taken for alive: it sent a heartbeat less than broker.session.timeout.ms
-        ago by whose answer it was not fenced. Without a session others may lead what it led, and it not know of that.
+        """Whether this process is certainly taken for alive: it sent a heartbeat less than its session ago by whose
+        answer it was not fenced. Without a session others may lead what it led, and it not know of that.
         """
         return asyncio.get_running_loop().time() < self._alive_until_s
+
+    @property
+    def _session_ms(self) -> float:
+        """How long a session lasts from a heartbeat on: no longer than broker.session.timeout.ms, after which its
+        controller fences this broker, nor than it takes other nodes to give that controller up. Whom they elect waits
+        for less than broker.session.timeout.ms, see `sessions.py`; whom they gave up answers no more by then, see
+        `MetadataQuorum.is_confirmed`.
+        """
+        return min(self._config["broker.session.timeout.ms"], self._config["controller.quorum.fetch.timeout.ms"])
 
     async def leave(self, timeout_ms: float) -> bool:
         """Have other brokers lead what this one leads. False if that was not done in time, or by no controller."""
@@ -228,7 +237,8 @@ class Lifecycle:
 
     async def _beat(self) -> None:
         while not self._pauses.is_stopping and not self._may_stop:
-            interval_s = self._config["broker.heartbeat.interval.ms"] / 1000
+            session_s = self._session_ms / 1000
+            interval_s = min(self._config["broker.heartbeat.interval.ms"] / 1000, session_s / 2)
             request = broker_heartbeat.Request(
                 broker_id=self._node_id,
                 broker_epoch=self.broker_epoch,
@@ -238,7 +248,7 @@ class Lifecycle:
                 cordoned_log_dirs=self._cordoned(),
             )
             timeout_ms = self._config["broker.session.timeout.ms"]
-            alive_until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+            alive_until_s = asyncio.get_running_loop().time() + session_s
             try:
                 answer = await self._ask(request, timeout_ms)
                 code = answer.error_code

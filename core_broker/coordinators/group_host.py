@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -30,6 +30,12 @@ from .timers import Timers
 MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
 MAX_PLACES = 10_000  # groups whose partition is cached, as Java's hash is slow in Python
 EXPIRE = "expire"
+OF_LATER_GROUPS = (  # the errors of members and groups that a later coordinator may know
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +44,9 @@ class GroupHost:
     """`shards` are the partitions of `__consumer_offsets` that this broker leads.
 
     `start` subscribes to the controller, and must do so after the replicas have: they open the partitions first.
+
+    has_session: whether no other node can coordinate them by now. One that was cut off has the groups of that time in
+    its memory. What it writes is refused by its followers, but what it only tells nobody would refuse.
     """
 
     def __init__(
@@ -54,6 +63,7 @@ class GroupHost:
         self._timers = Timers(self._fired)
         self._places: dict[str, int] = {}
         self.shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
+        self.has_session: Callable[[], bool] = lambda: True
 
     # --- Life ---------------------------------------------------------------------------------------------------------
 
@@ -136,6 +146,18 @@ class GroupHost:
                 self._places.clear()
             index = self._places[group_id] = find.partition_for(group_id, len(topic.partitions))
         return self.shards.active(index)
+
+    def sure_shard_of(self, group_id: str) -> Shard[GroupShard]:
+        """The same for what is only told: NOT_COORDINATOR, too, where another node may be the coordinator by now."""
+        shard = self.shard_of(group_id)
+        if not self.has_session():
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "another node may be the coordinator by now")
+        return shard
+
+    def sure(self, error: int) -> int:
+        """The code to answer a member with: one that a later coordinator knows must not take itself for unknown, and a
+        static member ends for ever if it is told that another one has taken its place."""
+        return ErrorCode.NOT_COORDINATOR if error in OF_LATER_GROUPS and not self.has_session() else error
 
     @property
     def commit_timeout_ms(self) -> int:

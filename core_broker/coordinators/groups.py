@@ -66,7 +66,7 @@ class GroupCoordinator:
         return self.host.shards.unread()
 
     def describe_groups(self, request: dsg.Request, version: int) -> Any:
-        return inspection.describe(request, version, lambda group_id: self.host.shard_of(group_id).state)
+        return inspection.describe(request, version, lambda group_id: self.host.sure_shard_of(group_id).state)
 
     def list_groups(self, request: lsg.Request, version: int) -> Any:
         return inspection.listed(request, [self.host.shards.shards[index] for index in sorted(self.host.shards.shards)])
@@ -97,7 +97,7 @@ class GroupCoordinator:
         result = dlg.DeletableGroupResult(group_id=group_id)
         shard = None
         try:
-            shard = self.host.shard_of(group_id)
+            shard = self.host.sure_shard_of(group_id)
             group = shard.state.groups.get(group_id)
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")

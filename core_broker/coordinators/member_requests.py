@@ -31,7 +31,7 @@ class MemberRequests:
 
     def join_group(self, request: jg.Request, version: int, client_id: str, client_host: str) -> Any:
         def refuse(error: int, member_id: str = request.member_id) -> jg.Response:
-            return _shaped(jg.Response(member_id=member_id, error_code=error), version)
+            return _shaped(jg.Response(member_id=member_id, error_code=self._host.sure(error)), version)
 
         low, high = self._config["group.min.session.timeout.ms"], self._config["group.max.session.timeout.ms"]
         if not request.group_id:
@@ -51,7 +51,7 @@ class MemberRequests:
             group = shard.state.group(request.group_id)
             group.created()
         token = WaitingRequest(
-            lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda response: _shaped(response, version)
+            lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda response: _shaped(self._sure(response), version)
         )
         group.join(request, Caller(version, client_id or "", _host(client_host)), token)
         self._host.perform(shard, group)
@@ -65,9 +65,9 @@ class MemberRequests:
         try:
             shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
-            return sg.Response(error_code=error.code)
+            return sg.Response(error_code=self._host.sure(error.code))
         late = sg.Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        token = WaitingRequest(lambda: late, lambda response: response)
+        token = WaitingRequest(lambda: late, self._sure)
         group.sync(request, token)
         self._host.perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
@@ -80,10 +80,10 @@ class MemberRequests:
         except KafkaError as error:
             # A member cannot be judged while its group is read; Kafka answers the same.
             loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            return hb.Response(error_code=ErrorCode.NONE if loading else error.code)
+            return hb.Response(error_code=ErrorCode.NONE if loading else self._host.sure(error.code))
         code = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
         self._host.perform(shard, group)
-        return hb.Response(error_code=code)
+        return hb.Response(error_code=self._host.sure(code))
 
     def leave_group(self, request: lg.Request, version: int) -> Any:
         leaving = request.members if version >= 3 else [lg.MemberIdentity(member_id=request.member_id)]
@@ -96,6 +96,7 @@ class MemberRequests:
         if not request.group_id:
             return respond(ErrorCode.INVALID_GROUP_ID, [])
         try:
+            self._host.sure_shard_of(request.group_id)
             shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
@@ -110,6 +111,10 @@ class MemberRequests:
         members = group.leave(leaving)
         self._host.perform(shard, group)
         return self._host.shards.answer(shard, lambda error: respond(error, members), self._host.commit_timeout_ms)
+
+    def _sure(self, response: Any) -> Any:
+        response.error_code = self._host.sure(response.error_code)
+        return response
 
 
 class WaitingRequest(Pending):

@@ -47,7 +47,7 @@ class OffsetRequests:
             self._check_commit(request, version, shard)
             self._host.shards.write(shard, commit.records)
         except KafkaError as error:
-            return commit.fail(client_error(error.code))
+            return commit.fail(client_error(self._host.sure(error.code)))
         return self._host.shards.answer(
             shard, lambda error: commit.fail(error) if error else commit.response, self._host.commit_timeout_ms
         )
@@ -74,7 +74,7 @@ class OffsetRequests:
         if not request.group_id:
             return od.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            shard = self._host.shard_of(request.group_id)
+            shard = self._host.sure_shard_of(request.group_id)
             group = shard.state.groups.get(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
             if error or group is None:
@@ -89,17 +89,13 @@ class OffsetRequests:
             self._host.commit_timeout_ms,
         )
 
-    def offset_fetch(self, request: of.Request, version: int, has_session: bool) -> Any:
-        """has_session: whether no other node can be the coordinator by now. One that was cut off has the offsets of
-        that time in its memory, and no follower that would refuse them as it refuses a commit."""
+    def offset_fetch(self, request: of.Request, version: int) -> Any:
         asked = offsets.asked_groups(request, version)
         answers: list[of.OffsetFetchResponseGroup] = []
         waits: dict[int, Shard[GroupShard]] = {}
         for group in asked:
             try:
-                shard = self._host.shard_of(group.group_id)
-                if not has_session:
-                    raise KafkaError(ErrorCode.NOT_COORDINATOR, "another node may be the coordinator by now")
+                shard = self._host.sure_shard_of(group.group_id)
             except KafkaError as error:
                 answers.append(offsets.failed_group(group, version, client_error(error.code)))
                 continue

@@ -104,10 +104,12 @@ DIFFERENCES: dict[int, str] = {
     1: "Fetch answers go on past the end of a segment, up to the limits. Those of 64 KB and more (16 intervals of the "
     "index) end with a whole batch; Kafka's end with a part of the next one, which clients ask for again. An id of "
     "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR). A leader that the controller may "
-    "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, else OFFSET_OUT_OF_RANGE",
+    "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, or with records of a later leader, "
+    "else OFFSET_OUT_OF_RANGE",
     2: "ListOffsets by a timestamp finds the first record that exists; Kafka's may be one that was deleted, or none. "
     "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
-    "KAFKA_STORAGE_ERROR",
+    "KAFKA_STORAGE_ERROR. A leader that the controller may have fenced meanwhile tells consumers the earliest offset "
+    "alone, else NOT_LEADER_OR_FOLLOWER",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
     "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR). "
     "A broker that died is among the brokers for 1.2 s more, while its partitions have their new leaders",
@@ -117,14 +119,18 @@ DIFFERENCES: dict[int, str] = {
     10: "FindCoordinator that creates the topic of groups answers when the topic is there; Kafka has the client ask "
     "again (COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
     "transactions yet",
-    11: "JoinGroup that a member sends again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
-    "leaves it without an answer",
+    11: "A coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it does not "
+    "know. JoinGroup that a member sends again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
+    "it without an answer",
+    12: "Heartbeat: unknown members, see JoinGroup",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "
     "groups and of share groups are missing",
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
+    23: "OffsetForLeaderEpoch: a leader that the controller may have fenced meanwhile does not tell of later epochs "
+    "that there are none (NOT_LEADER_OR_FOLLOWER)",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST)",
     33: "AlterConfigs keeps the options of mirrors. It refuses a broker's options that cannot be honoured, and unknown "

@@ -39,3 +39,9 @@ def check_epoch(partition: Partition, current_leader_epoch: int) -> None:
     if current_leader_epoch < NOBODY:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{partition}: leader epoch is {partition.leader_epoch}")
     partition.check_epoch(current_leader_epoch)
+
+
+def check_session(partition: Partition, context: Context) -> None:
+    """Raise NOT_LEADER_OR_FOLLOWER where another node may lead a partition by now, and have more of it."""
+    if not context.services.has_session():
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: another node may lead it by now")

@@ -213,6 +213,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (WATCH,),
     ),
     Mutant(
+        "a controller that nobody follows answers what needs no write",
+        "core_broker/cluster/quorum/quorum.py",
+        "now_ms() - role.majority_heard_ms <= CONFIRMED_MS",
+        "True",
+        ("tests/core_broker/server/test_cut_off.py",),
+    ),
+    Mutant(
         "replicas of a partition are in one rack",
         f"{CONTROLLER}placement.py",
         "            turn = (turn + 1) % len(racks)\n",

@@ -184,7 +184,7 @@ class Controller:
         try:
             decision = command.decide(view)
         except KafkaError as error:
-            return command.fail(error)
+            return command.fail(error) if self.metadata.is_confirmed else command.fail(_unconfirmed())
         except Exception:
             logger.exception("the controller could not decide %s", type(command).__name__)
             return command.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the decision failed, see the broker's log"))
@@ -206,6 +206,8 @@ class Controller:
                 logger.error("%s could not be written: %r", type(command).__name__, error)
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
                 return command.fail(KafkaError(code, f"the metadata log refused it: {error}"))
+        elif not self.metadata.is_confirmed:
+            return command.fail(_unconfirmed())
         return decision.result
 
     def _gives_up(self, error: Exception) -> bool:
@@ -237,6 +239,11 @@ class Controller:
                 self.config["metadata.log.max.record.bytes.between.snapshots"],
                 self.config["metadata.log.max.snapshot.interval.ms"],
             )
+
+
+def _unconfirmed() -> KafkaError:
+    """Of a decision that needs no write, whose commit would have told that this node is still the controller."""
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "another node may lead the metadata quorum: no majority fetches")
 
 
 def is_unclean(record: Any, image: MetadataImage) -> bool:

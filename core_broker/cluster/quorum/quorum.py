@@ -41,6 +41,9 @@ from .served import Served
 from .wire import QuorumWire
 
 SPACE_BYTES = 64 << 10  # that there must be to take part again, or the next write would fail as the last one
+# Voters fetch every 500 ms where nothing happens. It is less than the time that a new controller leaves brokers to find
+# it: the session of a broker, see `Lifecycle.has_session`, ends before that.
+CONFIRMED_MS = 750
 RESIGN_TIMEOUT_S = 1.0  # for another voter to be elected when a leader stops
 
 logger = logging.getLogger(__name__)
@@ -96,6 +99,18 @@ class MetadataQuorum:
     def is_leader(self) -> bool:
         """Whether this node may decide: it leads, and has applied all that was committed before its epoch."""
         return self._leads_from is not None and self._applying.applied > self._leads_from
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a majority has fetched from this leader within CONFIRMED_MS, so that nobody else leads yet.
+
+        One that is cut off leads its epoch on, and no write of it is committed. Without this it could still answer what
+        needs none, while another one decides.
+        """
+        role = None if self.raft is None else self.raft.role
+        if not isinstance(role, Leader):
+            return False
+        return not role.must_check_quorum or now_ms() - role.majority_heard_ms <= CONFIRMED_MS
 
     @property
     def high_watermark(self) -> int:

@@ -116,6 +116,11 @@ class Leader:
             self.check_deadline_ms = now_ms + self.check_quorum_ms
 
     @property
+    def majority_heard_ms(self) -> int:
+        """Since when, at the latest, a majority has fetched; at first, when it voted for this leader."""
+        return self.check_deadline_ms - self.check_quorum_ms
+
+    @property
     def must_check_quorum(self) -> bool:
         """A leader that is the only voter needs nobody."""
         return len(self.voters) > 1 or not self.is_voter(self.me)

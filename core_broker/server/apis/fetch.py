@@ -405,11 +405,14 @@ class _Fetch:
         )
 
     def _may_be_led_elsewhere(self, wanted: Wanted) -> bool:
-        """Whether a consumer that asks for more than there is has it from a newer leader, of which this broker, cut off
-        or stopped for a while, has not heard. It would begin anew, from the earliest offset or behind the latest. One
-        that tells its leader epoch (KIP-320) is refused for that."""
+        """Whether a consumer that asks for more than there is, or has a record of a later leader, has it from one of
+        which this broker, cut off or stopped for a while, has not heard. It would begin anew, from the earliest offset
+        or behind the latest. One that tells its leader epoch (KIP-320) is refused for that."""
         partition = wanted.partition
-        if self._follows or partition is None or wanted.fetch_offset <= partition.log.log_end_offset:
+        if self._follows or partition is None:
+            return False
+        is_there = wanted.fetch_offset <= partition.log.log_end_offset
+        if is_there and wanted.last_fetched_epoch <= partition.leader_epoch:
             return False
         return not self._context.services.has_session()
 

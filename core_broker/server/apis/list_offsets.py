@@ -22,7 +22,7 @@ from ...cluster.controller.common import duplicates
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from .._context import Context
-from ..leaders import check_epoch
+from ..leaders import check_epoch, check_session
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
@@ -108,6 +108,8 @@ def _answer(
             ErrorCode.OFFSET_NOT_AVAILABLE if context.version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
         )
         raise KafkaError(code, f"{partition}: its new leader does not know what is committed")
+    if request.replica_id == CONSUMER and timestamp not in (EARLIEST, EARLIEST_LOCAL):
+        check_session(partition, context)
     if timestamp == LATEST:
         answer.offset, answer.leader_epoch = upper, partition.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):

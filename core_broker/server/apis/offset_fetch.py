@@ -13,5 +13,4 @@ from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    services = context.services
-    return services.groups.offset_requests.offset_fetch(request, context.version, services.has_session())
+    return context.services.groups.offset_requests.offset_fetch(request, context.version)

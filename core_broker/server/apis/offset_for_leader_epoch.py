@@ -15,7 +15,7 @@ from ....protocol.messages.offset_for_leader_epoch import (
     Response,
 )
 from .._context import Context
-from ..leaders import check_epoch
+from ..leaders import check_epoch, check_session
 
 
 def handle(request: Request, context: Context) -> Response:
@@ -35,6 +35,8 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context) -> Ep
         partition = context.services.replicas.get(topic, asked.partition)
         partition.check_online()
         check_epoch(partition, asked.current_leader_epoch)
+        if asked.leader_epoch > partition.leader_epoch:
+            check_session(partition, context)
         answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code

@@ -50,10 +50,11 @@ class Desk:
         """The response, or the Pending that will have it."""
         groups = self.groups
         members, offsets = groups.member_requests, groups.offset_requests
+        groups.host.has_session = lambda: self.has_session
         handle = {
             sg.Request: members.sync_group, hb.Request: members.heartbeat,
             lg.Request: members.leave_group, oc.Request: offsets.offset_commit,
-            of.Request: lambda request, version: offsets.offset_fetch(request, version, self.has_session),
+            of.Request: offsets.offset_fetch,
             od.Request: offsets.offset_delete, fc.Request: groups.finder.find_coordinator,
             dsg.Request: groups.describe_groups, lsg.Request: groups.list_groups, dlg.Request: groups.delete_groups,
             jg.Request: lambda request, version: members.join_group(request, version, "c", "1.2.3.4"),

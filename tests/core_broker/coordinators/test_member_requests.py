@@ -6,6 +6,7 @@ import pytest
 
 from isthmus.core_broker.coordinators import member_requests
 from isthmus.protocol.errors import ErrorCode as E
+from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
 from isthmus.protocol.messages import heartbeat as hb
 from isthmus.protocol.messages import join_group as jg
@@ -13,7 +14,7 @@ from isthmus.protocol.messages import leave_group as lg
 from isthmus.protocol.messages import sync_group as sg
 from tests.running import run_by
 
-from .desk import Desk, join_request, simulated
+from .desk import Desk, commit_request, join_request, simulated
 
 
 @run_by(simulated)
@@ -68,3 +69,34 @@ async def test_a_group_keeps_the_id_and_the_host_of_a_member(desk: Desk, /) -> N
     await desk.member()
     (group,) = (await desk.ask(dsg.Request(groups=["g"]), 5)).groups
     assert [(member.client_id, member.client_host) for member in group.members] == [("c", "/1.2.3.4")]
+
+
+@run_by(simulated)
+async def test_nobody_is_told_to_be_unknown_where_another_node_may_be_the_coordinator(desk: Desk, /) -> None:
+    """It may know them. A member without a place would drop its partitions, a static one would end for ever."""
+    member, generation = await desk.member()
+    desk.has_session = False
+
+    async def asked(member: str, generation: int, group: str = "g", instance: str | None = None) -> list[int]:
+        commit = commit_request(1, group=group, member=member, generation=generation)
+        commit.group_instance_id = instance
+        requests = [
+            (hb.Request(group_id=group, member_id=member, generation_id=generation, group_instance_id=instance), 3),
+            (sg.Request(group_id=group, member_id=member, generation_id=generation, group_instance_id=instance), 3),
+            (commit, 9),
+        ]
+        answers = [await desk.ask(*each) for each in requests]
+        return [*(each.error_code for each in answers[:2]), answers[2].topics[0].partitions[0].error_code]
+
+    assert await asked(member, generation) == [E.NONE] * 3
+    assert await asked(member, generation + 1) == [E.NOT_COORDINATOR] * 3
+    assert await asked("x", generation) == [E.NOT_COORDINATOR] * 3
+    assert await asked("x", generation, group="h") == [E.NOT_COORDINATOR] * 3
+    assert await asked(member, generation, instance="i") == [E.NOT_COORDINATOR] * 3
+    assert (await desk.ask(join_request("g", "x"), 5)).error_code == E.NOT_COORDINATOR
+    assert (await desk.ask(join_request("h", "x"), 5)).error_code == E.NOT_COORDINATOR
+    assert (await desk.ask(lg.Request(group_id="g", member_id="x"), 2)).error_code == E.NOT_COORDINATOR
+    assert (await desk.ask(dsg.Request(groups=["g"]), 5)).groups[0].error_code == E.NOT_COORDINATOR
+    assert (await desk.ask(dlg.Request(groups_names=["h"]), 2)).results[0].error_code == E.NOT_COORDINATOR
+    desk.has_session = True
+    assert await asked(member, generation + 1) == [E.ILLEGAL_GENERATION] * 3
