@@ -58,13 +58,14 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session. start: its
-    log start as it is on disk."""
+    log start as it is on disk. has_joined: the leader has answered, and found no difference."""
 
-    __slots__ = ("delay", "is_behind", "leader_end", "partition", "resumes_at", "start", "told")
+    __slots__ = ("delay", "has_joined", "is_behind", "leader_end", "partition", "resumes_at", "start", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.start: int = partition.log.log_start_offset
+        self.has_joined = False
         self.told: tuple[int, int, int, int] | None = None
         self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
@@ -487,6 +488,13 @@ class Fetcher:
             await partition.truncate_to(common_end(partition.log, data.diverging_epoch))
             return
         own = partition.log
+        if not copy.has_joined:
+            # A leader that has deleted all of these records has forgotten their epochs, too, and finds no difference.
+            # Some may never have been committed: as a leader, this replica would take their producers' next for known.
+            if data.log_start_offset >= own.log_end_offset > own.log_start_offset and is_older(partition):
+                log.warning("%s ends where its leader begins: all is copied anew", partition)
+                await partition.begin_again_at(own.log_end_offset)
+            copy.has_joined = True
         if data.records:
             begin, first = own.log_start_offset, int.from_bytes(data.records[:8], "big")
             if first < own.log_end_offset == begin:  # the leader's log begins inside this batch
@@ -539,6 +547,11 @@ class Fetcher:
             raise KafkaError.of(row.error_code, f"{partition}: broker {self.leader} does not tell its offsets")
         offset: int = row.offset
         return offset
+
+
+def is_older(partition: Partition) -> bool:
+    """Whether a follower has no record of its leader's epoch, which would show that they have all in common."""
+    return partition.log.latest_epoch < partition.leader_epoch
 
 
 def common_end(log: Any, diverging: fetch.EpochEndOffset) -> int:

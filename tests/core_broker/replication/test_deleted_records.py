@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import delete_records
+from isthmus.protocol.records import build_batch
 from tests.simulation.brokers import Cluster
 from tests.simulation.runner import Simulation, run_checked
 from tests.simulation.wire import ask
@@ -32,6 +36,15 @@ async def delete_before(cluster: Cluster, leader: int, offset: int) -> None:
     request = delete_records.Request(topics=[topic], timeout_ms=5_000)
     answer = await cluster.admin.outcome(ask(cluster.hosts[leader].address, delete_records.API, request))
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def append(held: Any) -> None:
+    """A record that no follower has."""
+    held.append(build_batch([(0, b"k", b"v", ())]), Origin.CLIENT, 0)
+
+
+def held_by(cluster: Cluster, broker_id: int) -> Any:
+    return next(held for number, topic, _, held in cluster.partitions() if (number, topic) == (broker_id, "t"))
 
 
 def starts(cluster: Cluster) -> dict[int, int]:
@@ -83,6 +96,35 @@ def test_a_follower_without_room_tells_where_it_begins_once_it_has_some() -> Non
     run_checked(scenario)
 
 
+def test_what_was_never_committed_does_not_stay_below_what_was_deleted() -> None:
+    """A former leader ends where the new one begins, which has forgotten the epochs of what it has deleted."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster, former = await formed(sim, "page_cache")
+        await fill(cluster)
+        followers = [number for number in cluster.hosts if number != former]
+        for number in followers:
+            cluster.kill(number, power=False)
+        process = cluster.hosts[former].machine.process
+        assert process is not None
+        await process.outcome(append(held_by(cluster, former)))
+        end = held_by(cluster, former).log.log_end_offset
+        cluster.kill(former, power=False)
+        for number in followers:
+            cluster.begin(number)
+        await sim.until(lambda: all(cluster.serves(number) for number in followers), "two are enough", 60.0)
+        await cluster.produce(Workload("v", "t"), count=20, partition=0)
+        leader = next(number for number in followers if held_by(cluster, number).leads)
+        await delete_before(cluster, leader, end)
+        await cluster.up(60.0)
+        await cluster.settled({"t": 1}, 60.0)
+        assert starts(cluster) == dict.fromkeys(cluster.hosts, end)
+        stored = [cluster.hosts[number].partition_bytes("t", 0) for number in (former, leader)]
+        assert stored[1].endswith(stored[0]) and stored[0] != stored[1]
+
+    run_checked(scenario)
+
+
 def test_a_follower_that_begins_after_its_leaders_end_has_nothing_then() -> None:
     """As after an unclean election."""
 
@@ -92,7 +134,7 @@ def test_a_follower_that_begins_after_its_leaders_end_has_nothing_then() -> None
         await delete_before(cluster, leader, 30)
         follower = 1 if leader != 1 else 2
         process = cluster.hosts[follower].machine.process
-        held = next(held for number, topic, _, held in cluster.partitions() if (number, topic) == (follower, "t"))
+        held = held_by(cluster, follower)
         assert process is not None
         await process.outcome(held.truncate_to(10))
         assert (held.log.log_start_offset, held.log.log_end_offset, held.high_watermark) == (10, 10, 10)
