@@ -192,12 +192,14 @@ class Leadership:
 
     # --- Changes of the in-sync replicas ------------------------------------------------------------------------------
 
-    def joins(self, broker_id: int, high_watermark: int, leader_epoch: int) -> IsrChange | None:
-        """The change that takes a follower in; None if it is in, lacks something, or a change is under way."""
+    def joins(self, broker_id: int, high_watermark: int, own_start: int, leader_epoch: int) -> IsrChange | None:
+        """The change that takes a follower in; None if it is in, or a change is under way; if it lacks something, or
+        begins before own_start, where this broker's log does: it may lead next, and would bring back what was deleted
+        while its own broker was dead."""
         follower = self.followers.get(broker_id)
         if self._change is not None or follower is None or broker_id in self.isr:
             return None
-        if follower.end_offset < max(high_watermark, self.epoch_start):
+        if follower.end_offset < max(high_watermark, self.epoch_start) or follower.log_start_offset < own_start:
             return None
         if not self._may_join(broker_id, follower.broker_epoch):
             return None

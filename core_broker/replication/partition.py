@@ -412,7 +412,7 @@ class Partition:
             self._wake_low_waiters()
         if broker_id in self.isr:
             return None
-        return leadership.joins(broker_id, self.high_watermark, self.leader_epoch)
+        return leadership.joins(broker_id, self.high_watermark, self.log.log_start_offset, self.leader_epoch)
 
     def lagging(self) -> IsrChange | None:
         """A change that takes out followers that lag; None if there are none, or this broker does not lead."""

@@ -29,7 +29,7 @@ def followers_join_behind(stack: contextlib.ExitStack) -> None:
     """A follower that has fetched once is in sync, whatever it lacks."""
     from isthmus.core_broker.replication.leadership import Leadership
 
-    def joins(self: Any, broker_id: int, high_watermark: int, leader_epoch: int) -> Any:
+    def joins(self: Any, broker_id: int, high_watermark: int, own_start: int, leader_epoch: int) -> Any:
         if self._change is not None or broker_id not in self.followers or broker_id in self.isr:
             return None
         return self._ask((*self.isr, broker_id), leader_epoch)

@@ -197,3 +197,13 @@ def test_what_goes_in_is_counted_and_so_is_what_fails():
     total.add(traffic)
     total.add(traffic)
     assert (total.messages_in, traffic.messages_in) == (10, 5)
+
+
+def test_follower_that_begins_before_what_was_deleted_joins_once_it_does_not():
+    partition, log = make()
+    partition.place(1, [1, 2], [1])
+    partition.append(9, 0, 0)
+    log.log_start_offset = 5  # records were deleted while the follower was dead
+    assert partition.follower_fetched(2, 9, 0, 0) is None
+    change = partition.follower_fetched(2, 9, 5, 0)
+    assert change is not None and change.isr == (1, 2)
