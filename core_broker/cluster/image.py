@@ -39,7 +39,8 @@ Levels = tuple[int, int]  # the lowest and the highest level of a feature
 class BrokerInfo:
     """A registered broker. fenced: it may not lead, nor be in an ISR. log_dirs: ids of the directories online.
 
-    cordoned_log_dirs: directories that get no new partitions; None where nobody has said.
+    cordoned_log_dirs: directories that get no new partitions; None where nobody has said. fenced_at: up to where
+    one must know the metadata to know that it was fenced, other than by its registration; no part of the metadata.
     """
 
     id: int
@@ -52,6 +53,7 @@ class BrokerInfo:
     features: Mapping[str, Levels] = field(default_factory=dict)
     log_dirs: tuple[bytes, ...] = ()
     cordoned_log_dirs: tuple[bytes, ...] | None = None
+    fenced_at: int = field(default=-1, compare=False)
 
     @property
     def is_active(self) -> bool:
@@ -210,10 +212,10 @@ class MetadataImage:
         Raises InconsistentRecord; the image cannot be used any more then.
         """
         delta = Delta()
-        for record in records:
-            _FOLD[type(record)](self, record, delta)
         self.offset = offset
         self.epoch = epoch
+        for record in records:
+            _FOLD[type(record)](self, record, delta)
         for name, partitions in self._fresh.items():
             if list(partitions) != sorted(partitions):
                 self.topics[name] = replace(self.topics[name], partitions=dict(sorted(partitions.items())))
@@ -246,7 +248,7 @@ class MetadataImage:
         delta.brokers[record.broker_id] = None
 
     def _fence_broker(self, record: r.FenceBrokerRecord, delta: Delta) -> None:
-        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), fenced=True)
+        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), fenced=True, fenced_at=self.offset)
         delta.brokers[record.id] = None
 
     def _unfence_broker(self, record: r.UnfenceBrokerRecord, delta: Delta) -> None:
@@ -259,6 +261,7 @@ class MetadataImage:
         self.brokers[record.broker_id] = replace(
             old,
             fenced=record.fenced == 1 if record.fenced else old.fenced,
+            fenced_at=self.offset if record.fenced == 1 else old.fenced_at,
             in_controlled_shutdown=old.in_controlled_shutdown or record.in_controlled_shutdown == 1,
             log_dirs=tuple(sorted(record.log_dirs)) or old.log_dirs,
             cordoned_log_dirs=old.cordoned_log_dirs if cordoned is None else tuple(sorted(cordoned)),

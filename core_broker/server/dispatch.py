@@ -144,6 +144,8 @@ DIFFERENCES: dict[int, str] = {
     "(UNKNOWN_SERVER_ERROR)",
     55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
     60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
+    63: "BrokerHeartbeat: a broker that was fenced stays so until it has applied the metadata that says so; in Kafka "
+    "its registration is enough",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

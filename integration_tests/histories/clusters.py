@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -114,10 +115,13 @@ class KafkaNode:
 
 
 class Cluster:
-    """The nodes by id, which begin as soon as it is made."""
+    """The nodes by id, which begin as soon as it is made. emptied: those that are to have no replicas; moving: held
+    while replicas are assigned."""
 
     def __init__(self, folder: Path, peer: str, network: Network) -> None:
         self.network = network
+        self.emptied: dict[int, None] = {}
+        self.moving = threading.Lock()
         self.peer = peer
         self.nodes: dict[int, Node] = {}
         self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}

@@ -59,20 +59,11 @@ def _make_room(cluster: Cluster, node: int, _: str) -> None:
     cluster.restart(node)  # a full disk may end a broker
 
 
-Replicas = Callable[[list[int]], list[int]]  # of a partition, from those that it has
+def _move(cluster: Cluster, topic: str, within_s: float) -> None:
+    """Begin to move all partitions of the topic, and of the groups' offsets, to the nodes that are not emptied.
 
-
-def _without(node: int) -> Replicas:
-    """Not at this node, unless it is the last."""
-    return lambda replicas: [each for each in replicas if each != node] or replicas
-
-
-def _with(node: int) -> Replicas:
-    return lambda replicas: replicas if node in replicas else [*replicas, node]
-
-
-def _move(cluster: Cluster, topic: str, change: Replicas, within_s: float) -> None:
-    """Begin to move all partitions of the topic, and of the groups' offsets. Raises ClientError or KafkaError."""
+    Raises ClientError or KafkaError.
+    """
 
     async def run() -> None:
         client = Client(cluster.bootstrap, "nemesis")
@@ -82,14 +73,25 @@ def _move(cluster: Cluster, topic: str, change: Replicas, within_s: float) -> No
             wanted = {}
             for told in await admin.all_topics():
                 for each in told.partitions if told.name in (topic, OFFSETS_TOPIC) else ():
-                    replicas = list(each.replica_nodes)
-                    if (changed := change(replicas)) != replicas:
-                        wanted[TopicPartition(told.name, each.partition_index)] = changed
+                    first = each.partition_index % len(NODES)
+                    nodes = [node for node in NODES[first:] + NODES[:first] if node not in cluster.emptied]
+                    wanted[TopicPartition(told.name, each.partition_index)] = nodes
             await admin.alter_partition_reassignments(wanted)
         finally:
             await client.close()
 
-    asyncio.run(run())
+    with cluster.moving:
+        asyncio.run(run())
+
+
+def _empty(cluster: Cluster, node: int, topic: str) -> None:
+    cluster.emptied[node] = None
+    _move(cluster, topic, MOVE_S)
+
+
+def _fill(cluster: Cluster, node: int, topic: str) -> None:
+    cluster.emptied.pop(node, None)
+    _move(cluster, topic, SETTLE_S)
 
 
 Deed = Callable[[Cluster, int, str], None]  # the topic
@@ -109,10 +111,7 @@ FAULTS: dict[str, tuple[Deed, Deed]] = {
         lambda cluster, node, _: cluster.nodes[node].shut_down(),
         lambda cluster, node, _: cluster.restart(node),
     ),
-    "moved away": (
-        lambda cluster, node, topic: _move(cluster, topic, _without(node), MOVE_S),
-        lambda cluster, node, topic: _move(cluster, topic, _with(node), SETTLE_S),
-    ),
+    "moved away": (_empty, _fill),
 }
 ENDING = ("kill", "full disk", "shutdown")  # may end the process
 

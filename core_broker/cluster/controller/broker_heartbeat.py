@@ -1,7 +1,9 @@
 """BrokerHeartbeat: a broker says that it lives, up to where it knows the metadata, and what it means to do.
 
-It is unfenced once it knows its own registration. One that wants to stop is asked to wait until it leads nothing and
-until the others know that (KIP-631, KIP-841). `_next` is the table of Kafka's BrokerHeartbeatManager.
+It is unfenced once it knows its own registration, and that it was fenced: one that hung would otherwise take itself for
+the leader of what it led, and its session for one that goes on. In Kafka its registration is enough. One that wants to
+stop is asked to wait until it leads nothing and until the others know that (KIP-631, KIP-841). `_next` is the table of
+Kafka's BrokerHeartbeatManager.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class BrokerHeartbeat:
             case ControlState.FENCED:
                 if self.want_shut_down:
                     return ControlState.SHUTDOWN_NOW
-                return ControlState.UNFENCED if is_caught_up and not self.want_fence else ControlState.FENCED
+                knows = is_caught_up and self.metadata_offset >= broker.fenced_at
+                return ControlState.UNFENCED if knows and not self.want_fence else ControlState.FENCED
             case ControlState.UNFENCED:
                 if self.want_fence:
                     return ControlState.SHUTDOWN_NOW if self.want_shut_down else ControlState.FENCED

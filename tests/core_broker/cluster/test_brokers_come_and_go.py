@@ -42,6 +42,14 @@ def test_a_new_process_is_fenced_at_a_new_epoch_until_it_knows_of_it():
     assert result.is_caught_up and not result.is_fenced and not cluster.image.brokers[1].fenced
 
 
+def test_a_process_that_was_fenced_leads_again_once_it_knows_of_that():
+    cluster = three()
+    known = cluster.image.offset
+    cluster.fence(1)
+    assert cluster.beat(1, metadata_offset=known).is_fenced and cluster.image.brokers[1].fenced
+    assert not cluster.beat(1, metadata_offset=cluster.image.offset).is_fenced
+
+
 def test_the_same_process_may_register_again_and_keeps_its_epoch():
     cluster = three()
     before = cluster.image.brokers[1]
