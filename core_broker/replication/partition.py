@@ -443,6 +443,11 @@ class Partition:
             log.warning("%s: cut off at offset %d, below the high watermark %d", self, end, self.high_watermark)
         self.core.cut(end)
 
+    @property
+    def copied_end(self) -> int:
+        """Up to where this follower's leader may take it to have the log."""
+        return self.core.kept_end if self.core.awaits_sync else self.log.log_end_offset
+
     def followed(self, high_watermark: int) -> None:
         """The leader has told its high watermark: so much of this follower's log is committed."""
         self.core.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
