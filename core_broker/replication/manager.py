@@ -373,6 +373,7 @@ class ReplicaManager:
             told, image = 0 if unopened is None else unopened.told_end, topic.partitions[each.partition]
             if found.log_end_offset < told and self._node_id in (*image.isr, *image.elr):
                 # A follower may be here again before the controller knows that it was not.
+                self._logs.last_process.lost()
                 what = f"offsets {found.log_end_offset} to {told - 1} were here, but are not on disk"
                 self._take_offline(each, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what))
                 return
