@@ -233,6 +233,7 @@ class Broker:
         )
         lifecycle = self._lifecycle
         active.when_changed(lifecycle.controller_changed)
+        heartbeats.on_lost = lifecycle.controller_changed
         self._fetching = fetching = Fetching(
             self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image),
             replicas.throttle.following, replicas.save_log_starts,
