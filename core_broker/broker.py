@@ -233,6 +233,7 @@ class Broker:
         )
         lifecycle = self._lifecycle
         active.when_changed(lifecycle.controller_changed)
+        heartbeats.on_lost = lifecycle.controller_changed
         self._fetching = fetching = Fetching(
             self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image),
             replicas.throttle.following, replicas.save_log_starts,
@@ -253,7 +254,11 @@ class Broker:
         replicas.ended, replicas.isr_changes = fetching.ended, isr_changes.want
 
         def has_session() -> bool:
-            return is_alone(config) or (metadata.failure is None and lifecycle.has_session)
+            if is_alone(config):
+                return True
+            # A controller heard of itself last, which proves nothing: others may have elected another one since.
+            is_told = metadata.leader_id != self.node_id or metadata.is_confirmed
+            return is_told and metadata.failure is None and lifecycle.has_session
 
         groups.host.has_session = has_session
         local.services = services = Services(

@@ -39,7 +39,8 @@ class ControllerChannel:
     """leader: (node id, HOST:PORT) of the active controller as far as it is known.
 
     local: answers a request where this node is the active controller. name: of this channel, for log lines.
-    answer_timeout_ms: a controller without an answer for so long is given up, whatever time the callers have.
+    answer_timeout_ms: a controller without an answer for so long is given up, whatever time the callers have. on_lost:
+    called when a connection is over.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ControllerChannel:
         self._leader = leader
         self._local = local
         self._answer_timeout_ms = answer_timeout_ms
+        self.on_lost: Callable[[], None] = lambda: None
         self._waiting = 0
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._pauses = Pauses()
@@ -138,12 +140,16 @@ class ControllerChannel:
             connecting = asyncio.get_running_loop().create_task(
                 connect(address, client_id, CONNECT_TIMEOUT_MS), name=f"{self._name}: connection to the controller"
             )
-            connecting.add_done_callback(_is_over)  # what failed is told to those who still wait
+            connecting.add_done_callback(self._connected)
             self._connecting, self._address = connecting, address
         await asyncio.wait([connecting])
         if connecting.cancelled():
             raise ConnectionLost(f"{address} is not the controller any more")
         return connecting.result()
+
+    def _connected(self, connecting: asyncio.Task[Connection]) -> None:
+        if not connecting.cancelled() and connecting.exception() is None:  # that is told to those who still wait
+            connecting.result().lost.add_done_callback(lambda _: self.on_lost())
 
     def _drop(self) -> Connection | None:
         """Forget the connection, and close it. Requests without an answer fail with ConnectionLost."""

@@ -185,7 +185,9 @@ class Lifecycle:
         self._pauses.wake()
 
     def controller_changed(self) -> None:
-        """Another node is the active controller: it does not know yet that this broker lives."""
+        """Another node is the active controller, or the connection to it is lost: it does not know that this broker
+        lives, and will soon give it up."""
+        self._alive_until_s = -math.inf
         self._pauses.wake()
 
     def options_changed(self) -> None:

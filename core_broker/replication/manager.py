@@ -5,8 +5,8 @@ Leader epochs, replicas and options reach the partitions only here; in-sync repl
 
 If a partition's log went offline for lack of disk space (for example, a thin volume refused a sync), it comes back
 without a restart: its log is opened again, what the disk may not have is written as a copy, and another Partition
-serves it. An exception: if it has less than was served before, it waits for a restart of the broker, which raises its
-leader epoch.
+serves it. An exception: if it has less than was served before, or than its leader was told, it waits until it is not in
+sync any more, or for a restart of the broker, which raises its leader epoch.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
 
 class Unopened:
     """A partition of this broker whose log is not open. served_end: its high watermark when it was served last, 0 if it
-    was not."""
+    was not. told_end: up to where others took it to be here then: clients, or the leader that it followed."""
 
-    __slots__ = ("reason", "served_end", "state")
+    __slots__ = ("reason", "served_end", "state", "told_end")
 
     def __init__(self) -> None:
         self.state = State.OPENING
         self.reason = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.served_end = 0
+        self.served_end = self.told_end = 0
 
 
 class Hearers(Generic[*Told]):
@@ -321,7 +321,9 @@ class ReplicaManager:
         self.gone.add(partition.traffic)
         self.ended(name, index)
         unopened = self._cannot_open((name, index), Event.LOG_WITHOUT_SPACE, failure.message)
-        unopened.served_end = partition.high_watermark
+        unopened.served_end = unopened.told_end = partition.high_watermark
+        if not partition.leads:
+            unopened.told_end = max(partition.high_watermark, partition.copied_end)
         self._shortage.waits((name, index))
 
     def _cannot_open(self, key: Key, event: Event, reason: str) -> Unopened:
@@ -373,9 +375,11 @@ class ReplicaManager:
             if topic is None:  # it was deleted or moved meanwhile; that change follows
                 return
             unopened = self._unopened.get((each.topic, each.partition))
-            served = 0 if unopened is None else unopened.served_end
-            if found.log_end_offset < served and topic.partitions[each.partition].leader == self._node_id:
-                what = f"offsets {found.log_end_offset} to {served - 1} were served, but are not on disk"
+            told, image = 0 if unopened is None else unopened.told_end, topic.partitions[each.partition]
+            if found.log_end_offset < told and self._node_id in (*image.isr, *image.elr):
+                # A follower may be here again before the controller knows that it was not.
+                self._logs.last_process.lost()
+                what = f"offsets {found.log_end_offset} to {told - 1} were here, but are not on disk"
                 self._take_offline(each, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what))
                 return
             if each.topic not in options:

@@ -421,19 +421,20 @@ class Partition:
         return self.leadership.leave(self.log.log_end_offset, self.leader_epoch)
 
     async def truncate_to(self, offset: int) -> None:
-        """Cut off what this follower has and its leader has not. Raises StorageError.
+        """Cut off what this follower has and its leader has not. Raises StorageError, and KafkaError if there is
+        another leader by the time that the disk allows it: this broker, or one that has all that was to be cut off.
 
         A log that begins later than that, as what was before was deleted, has nothing in common with the leader's.
         """
         if offset < self.log.log_start_offset:
             await self.begin_again_at(offset)
             return
-        await self.log.truncate_to(offset)
+        await self.log.truncate_to(offset, self.check_online)
         self._was_cut()
 
     async def begin_again_at(self, offset: int) -> None:
-        """Drop the whole log of this follower, which begins at `offset` then. Raises StorageError."""
-        await self.log.reset_to(offset)
+        """Drop the whole log of this follower, which begins at `offset` then. Raises as `truncate_to`."""
+        await self.log.reset_to(offset, last_check=self.check_online)
         self._was_cut()
         self.core.keep(offset)  # there is nothing that a sync could wait for
 
@@ -442,6 +443,11 @@ class Partition:
         if end < self.high_watermark:
             log.warning("%s: cut off at offset %d, below the high watermark %d", self, end, self.high_watermark)
         self.core.cut(end)
+
+    @property
+    def copied_end(self) -> int:
+        """Up to where this follower's leader may take it to have the log."""
+        return self.core.kept_end if self.core.awaits_sync else self.log.log_end_offset
 
     def followed(self, high_watermark: int) -> None:
         """The leader has told its high watermark: so much of this follower's log is committed."""

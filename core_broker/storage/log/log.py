@@ -48,7 +48,7 @@ from .status import LogStatus
 from .syncing import LogSync
 from .timestamps import TimestampOffset, TimestampSearch
 from .transactions import TransactionIndex, follow
-from .truncation import Truncation
+from .truncation import Check, Truncation, unchecked
 
 MIRROR = Origin.MIRROR  # looking up an enumeration member costs a call each time
 
@@ -350,14 +350,17 @@ class Log:
         """Sync all that has been appended. Raises StorageError; the log is offline then."""
         await self.syncing.sync()
 
-    async def truncate_to(self, offset: int) -> None:
-        """Cut off everything from the batch with `offset` on. Raises StorageError."""
-        await self.truncation.truncate_to(offset)
+    async def truncate_to(self, offset: int, last_check: Check = unchecked) -> None:
+        """Cut off everything from the batch with `offset` on. Raises StorageError. last_check: called in the moment
+        before, and may raise, for this waits for the disk."""
+        await self.truncation.truncate_to(offset, last_check)
 
-    async def reset_to(self, offset: int, expected_next_offset: int | None = None) -> None:
+    async def reset_to(
+        self, offset: int, expected_next_offset: int | None = None, last_check: Check = unchecked
+    ) -> None:
         """Remove all records; the log then begins at `offset`. Raises StorageError, and OffsetMismatch if the log does
-        not end at `expected_next_offset`."""
-        await self.truncation.reset_to(offset, expected_next_offset)
+        not end at `expected_next_offset`. last_check: as for `truncate_to`."""
+        await self.truncation.reset_to(offset, expected_next_offset, last_check)
 
     def advance_start(self, offset: int) -> None:
         """Stop serving offsets before `offset`. Raises KafkaError OFFSET_OUT_OF_RANGE past the end."""

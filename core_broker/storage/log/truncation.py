@@ -1,5 +1,8 @@
 """Cuts a log off at an offset, or empties it.
 
+Both wait for the disk first. `last_check` is called once nothing is waited for any more; if it raises, the log is as it
+was.
+
 A crash must not bring back what was cut off, nor leave a checkpoint that covers it. So the checkpoints are saved before
 anything is removed.
 """
@@ -7,6 +10,7 @@ anything is removed.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 from ._ranges import LogRanges
 from ._segment import Segment
@@ -15,6 +19,12 @@ from .errors import OffsetMismatch
 from .progress import LogLocks, LogProgress
 from .snapshots import load_producers, remove_snapshots
 from .transactions import TransactionIndex
+
+Check = Callable[[], None]
+
+
+def unchecked() -> None:
+    """For those who alone use the log."""
 
 
 class Truncation:
@@ -27,14 +37,15 @@ class Truncation:
         self._progress = progress
         self._locks = locks
 
-    async def truncate_to(self, offset: int) -> None:
-        """Cut off everything from the batch with `offset` on. Raises StorageError.
+    async def truncate_to(self, offset: int, last_check: Check = unchecked) -> None:
+        """Cut off everything from the batch with `offset` on. Raises StorageError, and what `last_check` raises.
 
         The log then ends at `offset`, or before it if a batch extends across it.
         """
         ranges, progress = self._ranges, self._progress
         async with self._locks.maintenance:
             ranges.status.check_online()
+            last_check()
             if offset >= ranges.tail.log_end_offset:
                 self._forget_empty_epoch()
                 return
@@ -44,13 +55,16 @@ class Truncation:
             progress.recovery_point = min(progress.recovery_point, cut_segment)
             progress.first_dirty_offset = min(progress.first_dirty_offset, offset)
             await ranges.status.save_points()
+            last_check()
             try:
                 self._truncate(max(offset, ranges.tail.log_start_offset))
             except OSError as error:
                 raise ranges.status.fail(error, "cannot truncate") from error
 
-    async def reset_to(self, offset: int, expected_next_offset: int | None = None) -> None:
-        """Remove all records; the log then begins at `offset`. Raises StorageError.
+    async def reset_to(
+        self, offset: int, expected_next_offset: int | None = None, last_check: Check = unchecked
+    ) -> None:
+        """Remove all records; the log then begins at `offset`. Raises StorageError, and what `last_check` raises.
 
         expected_next_offset: the log must still end here when its records are removed, else OffsetMismatch.
         """
@@ -59,6 +73,7 @@ class Truncation:
             ranges.status.check_online()
             progress.recovery_point = progress.first_dirty_offset = 0
             await ranges.status.save_points()
+            last_check()
             end = ranges.tail.log_end_offset
             if expected_next_offset is not None and expected_next_offset != end:
                 raise OffsetMismatch(f"{ranges.status.name} ends at offset {end}, not {expected_next_offset}", end)

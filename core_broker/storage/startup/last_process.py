@@ -53,6 +53,11 @@ class LastProcess:
         with contextlib.suppress(OSError):
             self._files.unlink(self._note)
 
+    def lost(self) -> None:
+        """Something that was here is lost: the next process is none that has all, however this one stops."""
+        self.doubt()
+        self._next_epoch = NO_EPOCH
+
     async def mark_clean(self) -> None:
         """This process has stopped cleanly. Raises StorageError."""
         await self._write(self._marker, clean_marker(self._next_epoch))

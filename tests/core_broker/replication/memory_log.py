@@ -6,6 +6,7 @@ A record is (leader epoch, value). On the wire it is two bytes, after the offset
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,7 +81,8 @@ class MemoryLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, len(self.records))
 
-    async def truncate_to(self, offset: int) -> None:
+    async def truncate_to(self, offset: int, last_check: Callable[[], None]) -> None:
+        last_check()
         self.records = self.records[:offset]
         self.recovery_point = min(self.recovery_point, len(self.records))
         self.epochs.truncate_end(len(self.records))

@@ -8,8 +8,11 @@ import os
 
 import pytest
 
+from isthmus.core_broker.replication.states import State
 from isthmus.core_broker.storage.disk.errors import StorageError
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.manager import LogManager
+from isthmus.core_broker.storage.startup.last_process import NO_EPOCH, LastProcess
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system
@@ -137,10 +140,65 @@ async def test_less_than_was_served_waits_for_a_start_which_raises_the_epoch(
     await world.tick()
     assert not world.is_looking
     if is_lost:
-        assert "offsets 0 to 0 were served" in world.replicas.offline()["t", 0]
+        assert "offsets 0 to 0 were here" in world.replicas.offline()["t", 0]
         assert "t-0 is offline until the broker starts again" in caplog.text
     else:
         assert world.replicas.get("t", 0).high_watermark == 1 and world.append() == 1
+
+
+async def lost_as_a_follower(world: World, durability: str) -> None:
+    """The log lost what its leader was told that it has."""
+    created = r.PartitionRecord(
+        partition_id=0, topic_id=ID, replicas=[1, 2], isr=[1, 2], leader=2, leader_epoch=0, partition_epoch=0,
+        directories=[bytes(16), bytes(16)],
+    )  # fmt: skip
+    option = r.ConfigRecord(resource_type=2, resource_name="t", name="durability", value=durability)
+    await world.feed(r.TopicRecord(name="t", topic_id=ID), option, created)
+    followed = world.replicas.held("t", 0)
+    followed.append(BATCH, Origin.REPLICATION, system().wall_ms())
+    await settle()  # with fsync it is on disk by now; the leader has not told yet what is committed
+    world.refuse(errno.ENOSPC, ("sync",))
+    followed.append(bytes(7) + b"\1" + BATCH[8:], Origin.REPLICATION, system().wall_ms())
+    if durability == "page_cache":
+        with pytest.raises(StorageError):
+            await followed.log.sync()
+    await settle()
+    assert world.replicas.is_offline("t", 0)
+    log = world.path / "t-0" / LOG
+    log.write_bytes(bytes(log.stat().st_size))
+    world.heal()
+
+
+def counting(isr: list[int], elr: list[int]) -> r.PartitionChangeRecord:
+    return r.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=isr, eligible_leader_replicas=elr)
+
+
+@pytest.mark.parametrize("durability", ["fsync", "page_cache"])
+@pytest.mark.parametrize("counts", [counting([1, 2], []), counting([2], [1])], ids=["in sync", "eligible"])
+@run_by(in_world)
+async def test_less_than_its_leader_was_told_is_not_led_from_while_it_counts(
+    world: World, /, durability: str, counts: r.PartitionChangeRecord
+) -> None:
+    """It may be asked to lead at any time, and lacks what is committed."""
+    await lost_as_a_follower(world, durability)
+    await world.feed(counts)
+    assert "offsets 0 to " in world.replicas.offline()["t", 0]
+    await world.feed(counting([2], []))
+    assert world.replicas.held("t", 0).state is State.FOLLOWING
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@run_by(in_world)
+async def test_next_process_is_not_taken_for_one_that_has_all(world: World, /, counts: bool) -> None:
+    """The controller would leave it among the eligible ones (KIP-966)."""
+    await world.logs.last_process.note(7)
+    await lost_as_a_follower(world, "fsync")
+    await world.feed(counting([2], [1] if counts else []))
+    await world.replicas.close()
+    await world.logs.close()
+    left = LastProcess(world.files, str(world.path))
+    left.take()
+    assert left.was_clean and left.broker_epoch == (NO_EPOCH if counts else 7)
 
 
 @run_by(in_world)

@@ -15,6 +15,8 @@ from .asking import fetch_of, produce_of
 from .three_nodes import IDS, ThreeNodes, on_three_nodes
 
 LOOK_S = 0.05
+SETTLED_S = 1.1  # after a start: more than broker.heartbeat.interval.ms
+RESET_S = 0.005  # in which both ends learn that a connection is broken
 
 
 async def cut_off(nodes: ThreeNodes, node_id: int) -> list[int]:
@@ -26,14 +28,19 @@ async def cut_off(nodes: ThreeNodes, node_id: int) -> list[int]:
     return others
 
 
+@pytest.mark.parametrize("connections", ["stand", "break"])
 @pytest.mark.parametrize("who", ["the controller", "another"])
 @run_by(on_three_nodes)
-async def test_no_session_is_left_when_others_fence_a_node(nodes: ThreeNodes, /, who: str) -> None:
-    """A controller that is cut off answers its own heartbeats. It must not make its own session last."""
+async def test_no_session_is_left_when_others_fence_a_node(nodes: ThreeNodes, /, who: str, connections: str) -> None:
+    """A controller that is cut off answers its own heartbeats. It must not make its own session last. Where connections
+    break, too, a broker is fenced soon after, and another controller elected at once."""
     node_id = nodes.leader if who == "the controller" else nodes.others[0]
     services = nodes.services(node_id)
+    await asyncio.sleep(SETTLED_S)
+    if connections == "break":
+        nodes.sim.network.cut(f"n{node_id}")
+        await asyncio.sleep(RESET_S)
     others = await cut_off(nodes, node_id)
-    assert services.has_session()
     while not any(nodes.services(each).image.brokers[node_id].fenced for each in others):
         await asyncio.sleep(LOOK_S)
     for _ in range(200):
@@ -41,6 +48,19 @@ async def test_no_session_is_left_when_others_fence_a_node(nodes: ThreeNodes, /,
         await asyncio.sleep(LOOK_S)
     nodes.sim.network.heal()
     await nodes.sim.until(services.has_session, "a session")
+
+
+@run_by(on_three_nodes)
+async def test_a_broker_whose_connection_breaks_says_at_once_that_it_lives(nodes: ThreeNodes, /) -> None:
+    """The next heartbeat would be due after its controller has given it up."""
+    [node_id, _], image = nodes.others, nodes.services(nodes.leader).image
+    await nodes.sim.until(lambda: image.is_active(node_id), "a broker that lives")
+    for _ in range(5):
+        await nodes.sim.until(nodes.services(node_id).has_session, "a session")
+        nodes.sim.network.cut(f"n{node_id}", f"n{nodes.leader}")
+        for _ in range(20):
+            await asyncio.sleep(LOOK_S)
+            assert image.is_active(node_id)
 
 
 async def replaced_leader(nodes: ThreeNodes) -> tuple[int, int]:
