@@ -21,6 +21,7 @@ from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
 from ..image import MetadataImage
+from ..partition_image import RECOVERING
 from ..quorum.applying import React
 from ..quorum.quorum import MetadataQuorum
 from .common import Command, View
@@ -240,11 +241,15 @@ class Controller:
 
 
 def is_unclean(record: Any, image: MetadataImage) -> bool:
-    """Whether a record lets a replica lead that may lack what was committed: it was neither in sync nor eligible."""
+    """Whether a record lets a replica lead that may lack what was committed: it was neither in sync nor eligible.
+
+    One that a move has brought, and that is in sync by the same record, lacks nothing.
+    """
     if not isinstance(record, PartitionChangeRecord) or record.leader < 0:
         return False
     before = image.partition_by_key((record.topic_id, record.partition_id))[1]
-    return record.leader not in (before.leader, *before.isr, *before.elr)
+    is_recovering = before.merged(record).leader_recovery_state == RECOVERING
+    return is_recovering and record.leader not in (before.leader, *before.isr, *before.elr)
 
 
 def _answer(callback: Answered | None, result: Any) -> None:
