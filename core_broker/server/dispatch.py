@@ -137,8 +137,8 @@ DIFFERENCES: dict[int, str] = {
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
     55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
-    57: "UpdateFeatures refuses kraft.version=1 where controller.quorum.voters configures the voters; Kafka's takes them into "
-    "its log",
+    57: "UpdateFeatures refuses kraft.version=1 where controller.quorum.voters configures the voters; Kafka's takes "
+    "them into its log",
     60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
