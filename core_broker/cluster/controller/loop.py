@@ -54,6 +54,7 @@ class Controller:
         self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
         self.on_broken: Callable[[str], None] = lambda reason: None  # the log is offline until the broker starts again
         self.unclean_elections = 0  # that this node has decided
+        self.elections_from_elr = 0
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
@@ -192,9 +193,11 @@ class Controller:
         if decision.records:
             try:
                 unclean = sum(is_unclean(each, self.image) for each in decision.records)
+                from_elr = sum(is_from_elr(each, self.image) for each in decision.records)
                 await self.metadata.append(decision.records)
                 self.unwritten = None
                 self.unclean_elections += unclean
+                self.elections_from_elr += from_elr
             except Exception as error:
                 self.unwritten = error
                 if self.failure is not None:
@@ -250,6 +253,14 @@ def is_unclean(record: Any, image: MetadataImage) -> bool:
     before = image.partition_by_key((record.topic_id, record.partition_id))[1]
     is_recovering = before.merged(record).leader_recovery_state == RECOVERING
     return is_recovering and record.leader not in (before.leader, *before.isr, *before.elr)
+
+
+def is_from_elr(record: Any, image: MetadataImage) -> bool:
+    """Whether a record lets an eligible leader replica lead, which was not in sync (KIP-966)."""
+    if not isinstance(record, PartitionChangeRecord) or record.leader < 0:
+        return False
+    before = image.partition_by_key((record.topic_id, record.partition_id))[1]
+    return record.leader != before.leader and record.leader in before.elr
 
 
 def _answer(callback: Answered | None, result: Any) -> None:
