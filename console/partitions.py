@@ -280,7 +280,8 @@ async def _brokers(admin: Admin) -> list[moves.Broker]:
     brokers = []
     for each in (await admin.cluster()).brokers:
         options = {} if each.is_fenced else await _options(admin, each.broker_id)
-        brokers.append(moves.Broker(each.broker_id, each.rack, not each.is_fenced, bool(options.get(CORDONED))))
+        rack = each.rack or each.host  # a machine may have several brokers
+        brokers.append(moves.Broker(each.broker_id, rack, not each.is_fenced, bool(options.get(CORDONED))))
     return brokers
 
 

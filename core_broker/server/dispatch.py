@@ -123,7 +123,8 @@ DIFFERENCES: dict[int, str] = {
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "
     "groups and of share groups are missing",
-    19: "CreateTopics lists our options among a topic's",
+    19: "CreateTopics lists our options among a topic's. Brokers that name no rack, on machines with several of them, "
+    "have their machine as a rack",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST)",
