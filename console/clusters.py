@@ -19,7 +19,7 @@ import typer
 from ..client import Admin, TopicPartition
 from ..client.admin import BROKER
 from ..client.errors import ClientError, UnsupportedVersion
-from ..deploy.errors import counted
+from ..deploy.errors import DeployError, counted
 from ..protocol.errors import KafkaError
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
@@ -39,6 +39,11 @@ FACTORS = {  # which option of brokers says how many replicas an internal topic 
 DEFAULT_FACTOR = "default.replication.factor"
 MIB = 1 << 20
 SPACE_TIMEOUT_S = 2.0  # for a broker to say what room its disk has
+CONTROLLER_TIMEOUT_MS = 8_000  # for the controller to answer; an election takes less
+NO_CONTROLLER = (
+    "no controller has answered: more than half of the controllers must run and reach each other. What is shown is "
+    "what one broker knew last"
+)
 GROW = "isthmus topic replicas --internal"
 BROKER_COLUMNS = (
     ("broker_id", "broker"), "state", "controller", "rack", "address", "leads", "replicas",
@@ -54,7 +59,8 @@ class Facts:
     """What a cluster says of itself. brokers: DescribeClusterBroker; topics: MetadataResponseTopic. leader_id: of the
     metadata quorum, -1 if it is not known. ends: where logs of replicas end, by node. eligible: of partitions without a
     leader, replicas that may lead. adding: replicas that partitions on their way are given. factors: how many replicas
-    internal topics shall have. space: bytes that are usable, and in all, on disks of brokers that do not use a log."""
+    internal topics shall have. space: bytes that are usable, and in all, on disks of brokers that do not use a log.
+    trouble: why no more than one broker's metadata is known; empty if all is."""
 
     cluster_id: str
     leader_id: int
@@ -66,6 +72,7 @@ class Facts:
     min_isr: Mapping[str, int] = field(default_factory=dict)
     factors: Mapping[str, int] = field(default_factory=dict)
     space: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    trouble: str = ""
 
     @cached_property
     def _states(self) -> dict[int, str]:
@@ -106,6 +113,8 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) 
         f"[bold]{found['cluster_id']}[/bold]  {counted(len(brokers), 'broker')}{down}; {there}: {len(lacking)} "
         f"under-replicated, {len(offline)} offline{moving}"
     )
+    if found["trouble"]:
+        output.out.print(f"[bold]{found['trouble']}[/bold]")
     output.show(map(in_words, brokers), BROKER_COLUMNS, False, "no brokers")
     for title, rows in (("under-replicated", lacking), ("offline", offline)):
         if rows:
@@ -122,7 +131,15 @@ def quorum_status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = 
 
     async def run() -> dict[str, Any]:
         async with connected(bootstrap) as client:
-            said, nodes = await Admin(client).describe_quorum()
+            try:
+                said, nodes = await Admin(client, CONTROLLER_TIMEOUT_MS).describe_quorum()
+            except UnsupportedVersion:
+                raise
+            except (ClientError, KafkaError) as error:
+                raise DeployError(
+                    "the metadata quorum has no leader that answers: more than half of its voters must run and reach "
+                    f"each other; `isthmus cluster status -b {bootstrap}` shows what a broker knew last ({error})"
+                ) from error
             return quorum_told(said, nodes)
 
     found = asyncio.run(run())
@@ -140,13 +157,11 @@ async def _facts(bootstrap: str) -> Facts:
     async with connected(bootstrap) as client:
         admin = Admin(client)
         said = await admin.cluster()
-        leader = said.controller_id
-        try:  # in a cluster of KRaft's, clients may be told of any broker as the controller
-            leader = (await admin.describe_quorum())[0].leader_id
-        except UnsupportedVersion:
-            pass
         topics = await admin.all_topics()
-        moves = await admin.list_partition_reassignments()
+        try:
+            leader, moves = await _of_controller(Admin(client, CONTROLLER_TIMEOUT_MS), said.controller_id)
+        except (ClientError, KafkaError):  # then brokers may hang, too: no more is asked of them
+            return Facts(said.cluster_id, -1, said.brokers, topics, trouble=NO_CONTROLLER)
         facts = Facts(said.cluster_id, leader, said.brokers, topics, {tp: each.adding for tp, each in moves.items()})
         lacking = [(tp, each) for tp, each in partitions_of(topics) if lacks(each)]
         names = sorted({tp.topic for tp, _ in lacking})
@@ -166,6 +181,16 @@ async def _facts(bootstrap: str) -> Facts:
             except UnsupportedVersion:
                 pass
         return facts
+
+
+async def _of_controller(admin: Admin, told: int) -> tuple[int, Mapping[TopicPartition, Any]]:
+    """The controller's id and what is on its way. told: what Metadata says, by which a KRaft cluster's clients may be
+    told of any broker as the controller."""
+    try:
+        leader = (await admin.describe_quorum())[0].leader_id
+    except UnsupportedVersion:
+        leader = told
+    return leader, await admin.list_partition_reassignments()
 
 
 async def _space(
@@ -218,6 +243,7 @@ def told(facts: Facts) -> dict[str, Any]:
     return {
         "cluster_id": facts.cluster_id,
         "controller_id": facts.leader_id,
+        "trouble": facts.trouble,
         "topics": len(facts.topics),
         "partitions": len(every),
         "moving": len(facts.adding),

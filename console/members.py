@@ -5,7 +5,7 @@ levels at which its members work together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -38,8 +38,25 @@ def unregister(
 ) -> None:
     """Remove a broker that has stopped and will not come back from the cluster. Drain it before: a partition whose
     replicas are all on it has no leader any more."""
-    _ask(bootstrap, lambda admin: admin.unregister_broker(broker))
+
+    async def leave(admin: Admin) -> None:
+        if reason := why_not_unregistered((await admin.cluster()).brokers, broker):
+            raise DeployError(reason)
+        await admin.unregister_broker(broker)
+
+    _ask(bootstrap, leave)
     output.done(f"broker {broker} does not belong to the cluster any more", {"unregistered": broker}, as_json)
+
+
+def why_not_unregistered(brokers: Iterable[Any], broker: int) -> str:
+    """Why a broker is to stay: it lives, and would register again. brokers: DescribeClusterBroker of all. Empty if
+    nothing is against it; whether it is registered is for the cluster to say."""
+    if not any(each.broker_id == broker and not each.is_fenced for each in brokers):
+        return ""
+    return (
+        f"broker {broker} runs, or is not missed yet, and would be back at once: move its partitions off it by "
+        f"`isthmus broker drain {broker}`, and stop it first"
+    )
 
 
 def remove(

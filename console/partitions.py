@@ -19,6 +19,7 @@ from ..client.admin import BROKER
 from ..client.balance import balanced
 from ..client.errors import no_topic
 from ..deploy.errors import DeployError, counted
+from ..protocol.errors import ErrorCode, KafkaError
 from . import output
 from .clusters import factors, in_words, partitions_of
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
@@ -76,7 +77,12 @@ def move(
                     await admin.alter_partition_reassignments({tp: nodes})
                     await _moved(admin, [tp], lambda left: f"{partition} is copied")
                 return
-            await admin.alter_partition_reassignments({tp: nodes})
+            try:
+                await admin.alter_partition_reassignments({tp: nodes})
+            except KafkaError as error:
+                if error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+                    raise KafkaError(error.code, f"{partition} is not on its way: nothing to take back") from error
+                raise
             if wait:
                 await _moved(admin, [tp], lambda left: f"{partition} is copied")
 
@@ -274,7 +280,8 @@ async def _brokers(admin: Admin) -> list[moves.Broker]:
     brokers = []
     for each in (await admin.cluster()).brokers:
         options = {} if each.is_fenced else await _options(admin, each.broker_id)
-        brokers.append(moves.Broker(each.broker_id, each.rack, not each.is_fenced, bool(options.get(CORDONED))))
+        rack = each.rack or each.host  # a machine may have several brokers
+        brokers.append(moves.Broker(each.broker_id, rack, not each.is_fenced, bool(options.get(CORDONED))))
     return brokers
 
 

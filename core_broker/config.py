@@ -127,7 +127,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
     O("broker.lost.connection.timeout.ms", _I, "300", "How long the controller waits for a heartbeat of a broker whose "
       "connection is closed, if the broker's machine does not refuse connections to it: then it is gone", 1, own=True),
-    O("broker.rack", _S, None, "The rack this broker stands in"),
+    O("broker.rack", _S, None, "The rack this broker stands in. Where it is not set, and machines have several "
+      "brokers, new replicas go to different machines first"),
     O("broker.session.timeout.ms", _I, "4000", "A broker that was not heard of for so long is fenced: "
       "for so long, and an election, its partitions stand still when it hangs"),
     O("cluster.id", _S, None, "The cluster's id: a new directory takes it, any other must have it. Needed where there "

@@ -7,7 +7,7 @@ Every option stands in one table (`core_broker/config.py`, `connectors/options.p
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -184,14 +184,17 @@ SASL.
 def commands() -> str:
     """Every command of `isthmus`, with its arguments and options."""
     from isthmus.console.main import app
+    from isthmus.console.members import unregister_app
+    from isthmus.console.partitions import drain_app
 
-    tree = typer.main.get_command(app)
     lines = [MADE, "# The isthmus command", "", "Every command answers `--help`.", ""]
-    return "\n".join([*lines, *_command(tree, "isthmus")])
+    behind = {"isthmus broker": {"drain": drain_app, "unregister": unregister_app}}  # in no tree: see `broker`
+    return "\n".join([*lines, *_command(typer.main.get_command(app), "isthmus", behind)])
 
 
-def _command(command: Any, name: str) -> Iterator[str]:
-    """`command` is a node of typer's tree, a group or a command of click's kind."""
+def _command(command: Any, name: str, behind: Mapping[str, Mapping[str, typer.Typer]]) -> Iterator[str]:
+    """`command` is a node of typer's tree, a group or a command of click's kind. behind: commands that a command runs
+    by their names, by the name of that."""
     context = command.make_context(name, [], resilient_parsing=True)
     rows = list(_parameters(command, context))
     if isinstance(command, typer.core.TyperGroup):
@@ -200,11 +203,13 @@ def _command(command: Any, name: str) -> Iterator[str]:
         for each in sorted(command.list_commands(context)):
             found = command.get_command(context, each)
             if found and not found.hidden:
-                yield from _command(found, f"{name} {each}")
+                yield from _command(found, f"{name} {each}", behind)
     else:
         usage = " ".join(command.collect_usage_pieces(context))
         yield from (f"## {name}", "", *_paragraphs(command.help), "", "```text", f"{name} {usage}", "```", "")
         yield from ([*rows, ""] if rows else [])
+        for each, app in behind.get(name, {}).items():
+            yield from _command(typer.main.get_command(app), f"{name} {each}", {})
 
 
 def _paragraphs(text: str | None) -> list[str]:

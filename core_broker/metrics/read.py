@@ -131,6 +131,12 @@ def of_partitions(read: Callable[[Partition], int]) -> Read:
     return samples
 
 
+def replica_lags(scrape: Scrape) -> Iterator[Sample]:
+    if scrape.sources.rooms is not None:
+        for (topic, index), lag in scrape.rooms.fetching.lags().items():
+            yield Sample((topic, str(index)), lag)
+
+
 def under_replicated(partition: Partition) -> bool:
     """As a leader knows it; as in Kafka, of no partition that is followed here."""
     return partition.leads and len(partition.isr) < len(partition.replicas)

@@ -125,7 +125,9 @@ METRICS: tuple[Metric, ...] = (
            read.serving(lambda scrape: scrape.rooms.isr_changes.failures)),
     _kafka(G, "kafka.server:type=ReplicaFetcherManager,name=MaxLag", "Records that a partition "
            "followed here lacks, of the one that is farthest behind",
-           read.serving(lambda scrape: scrape.rooms.fetching.max_lag())),
+           read.serving(lambda scrape: max(scrape.rooms.fetching.lags().values(), default=0))),
+    _kafka(G, "kafka.server:type=FetcherLagMetrics,name=ConsumerLag", "Records that a partition followed here lacks",
+           read.replica_lags, "topic", "partition"),
     _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers with state in memory",
            read.serving(lambda scrape: sum(len(each.log.producers) for each in scrape.partitions))),
     _kafka(G, "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "1 while a partition of the data directory is "
@@ -189,6 +191,8 @@ METRICS: tuple[Metric, ...] = (
            read.serving(read.leaderless_partitions)),
     _kafka(G, f"{_CONTROLLER}LastAppliedRecordOffset", "Offset of the last metadata record",
            read.serving(lambda scrape: scrape.rooms.image.offset)),
+    _kafka(G, f"{_CONTROLLER}LastCommittedRecordOffset", "Offset of the last one that is committed",
+           read.serving(lambda scrape: scrape.rooms.controller.metadata.high_watermark - 1)),
     *_applied(f"{_CONTROLLER}LastAppliedRecordTimestamp", f"{_CONTROLLER}LastAppliedRecordLagMs"),
     _kafka(G, f"{_CONTROLLER}PreferredReplicaImbalanceCount", "Partitions that their preferred replica does not lead",
            read.serving(lambda scrape: len(scrape.rooms.image.index.imbalanced))),
@@ -197,6 +201,9 @@ METRICS: tuple[Metric, ...] = (
     _kafka(C, "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec", "Partitions for which this "
            "controller elected a leader that may lack committed records",
            read.serving(lambda scrape: scrape.rooms.controller.unclean_elections)),
+    _kafka(C, "kafka.controller:type=ControllerStats,name=ElectionFromEligibleLeaderReplicasPerSec", "Partitions for "
+           "which this controller elected an eligible leader replica, not in sync, that has all committed records",
+           read.serving(lambda scrape: scrape.rooms.controller.elections_from_elr)),
     # --- The metadata quorum, as this node sees it ---
     _kafka(G, f"{_RAFT}current-state", "1, with this node's part in the quorum", read.quorum_state, "state"),
     _kafka(G, f"{_RAFT}current-leader", "Node id of the leader; -1 if none is known",

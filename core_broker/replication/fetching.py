@@ -144,13 +144,14 @@ class Fetching:
             for fetcher in source.fetchers:
                 fetcher.pauses.wake()
 
-    def max_lag(self) -> int:
-        """Records that the partition lacks that is farthest behind its leader's high watermark."""
+    def lags(self) -> dict[tuple[str, int], int]:
+        """By partition that is copied: records that it lacks of what its leader's high watermark was, as told last."""
         fetchers = (fetcher for source in self._sources.values() for fetcher in source.fetchers)
         copies = (copy for fetcher in fetchers for copy in fetcher.copies.values())
-        return max(
-            (copy.leader_end - copy.partition.log.log_end_offset for copy in copies if copy.is_behind), default=0
-        )
+        return {
+            (each.partition.topic, each.partition.index): max(0, each.leader_end - each.partition.log.log_end_offset)
+            for each in copies
+        }
 
     async def close(self) -> None:
         sources, self._sources = self._sources, {}

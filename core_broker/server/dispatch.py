@@ -127,7 +127,8 @@ DIFFERENCES: dict[int, str] = {
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "
     "groups and of share groups are missing",
-    19: "CreateTopics lists our options among a topic's",
+    19: "CreateTopics lists our options among a topic's. Brokers that name no rack, on machines with several of them, "
+    "have their machine as a rack",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     23: "OffsetForLeaderEpoch: a leader that the controller may have fenced meanwhile does not tell of later epochs "
     "that there are none (NOT_LEADER_OR_FOLLOWER)",
@@ -143,6 +144,8 @@ DIFFERENCES: dict[int, str] = {
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
     55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
+    57: "UpdateFeatures refuses kraft.version=1 where controller.quorum.voters configures the voters; Kafka's takes "
+    "them into its log",
     60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     63: "BrokerHeartbeat: a broker that was fenced stays so until it has applied the metadata that says so; in Kafka "
     "its registration is enough",

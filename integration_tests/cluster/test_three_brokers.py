@@ -6,6 +6,7 @@ replicas' files are the same. The control: the partition's leader or the control
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,33 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
         found = read_all(cluster.bootstrap, len(sending.acked))
         assert found == [str(number).encode() for number in range(len(sending.acked))]
         until(lambda: len(set(copies(cluster))) == 1, "all replicas have the same bytes", SETTLE_S)
+
+
+def test_a_site_that_is_gone_with_its_disk_loses_nothing_and_comes_back_empty(tmp_path: Path) -> None:
+    """One broker a site, as in docs/how-to/stretch-a-cluster.md."""
+    with running_cluster(tmp_path, settings={"broker.session.timeout.ms": 3000}) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": HUNG_MS})
+        topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
+        admin.create_topics([topic])[TOPIC].result(20)
+        sending = Sending(cluster.bootstrap)
+        until(lambda: len(sending.acked) >= BEFORE, "records are acknowledged before", SETTLE_S)
+        gone = leader_of(admin)
+        cluster.brokers[gone].kill()
+        shutil.rmtree(cluster.brokers[gone].folder / "data")
+        acked = len(sending.acked)
+        assert read_all(cluster.bootstrap, acked) == [str(number).encode() for number in range(acked)]
+        sending.goes_on(AFTER)
+        cluster.start()
+        until(lambda: in_sync(admin) == [1, 2, 3], "it is in sync again", SETTLE_S)
+        sending.goes_on(BEFORE)
+        sending.end()
+        sending.all_are_there(cluster.bootstrap)
+        until(lambda: len(set(copies(cluster))) == 1, "all replicas have the same bytes", SETTLE_S)
+        assert copies(cluster)[0]
+
+
+def in_sync(admin: AdminClient) -> list[int]:
+    return sorted(admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions[0].isrs)
 
 
 def copies(cluster: BrokerCluster) -> list[bytes]:

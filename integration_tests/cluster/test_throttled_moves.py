@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import urllib.request
 from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from integration_tests.brokers import running_cluster
+from integration_tests.brokers import BrokerProcess, running_cluster
 from integration_tests.console.commands import isthmus, said
 from integration_tests.peers.peers import run
 from integration_tests.waiting import until
@@ -27,8 +29,21 @@ def throttles(admin: AdminClient) -> dict[str, str]:
     }
 
 
+def lag(broker: BrokerProcess) -> float:
+    """How many records of the topic a follower lacks, by its metrics; that of the partition is the largest."""
+    [where] = re.findall(r"metrics and health at (http://[^/]+/metrics)", broker.log)
+    with urllib.request.urlopen(where, timeout=10) as answer:
+        told = answer.read().decode()
+    [own] = re.findall(
+        rf'^kafka_server_fetcherlagmetrics_consumerlag{{topic="{TOPIC}",partition="0"}} (\S+)$', told, re.MULTILINE
+    )
+    [largest] = re.findall(r"^kafka_server_replicafetchermanager_maxlag (\S+)$", told, re.MULTILINE)
+    assert own == largest
+    return float(own)
+
+
 def test_a_throttle_is_set_and_lifted(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
+    with running_cluster(tmp_path, settings={"metrics.listener": "127.0.0.1:0"}) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1]])])[TOPIC].result(20)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
@@ -49,6 +64,7 @@ def test_a_throttle_is_set_and_lifted(tmp_path: Path) -> None:
         }
         [row] = json.loads(said(isthmus("partition", "list-moves", "--json", *at, folder=tmp_path)))
         assert (row["adding"], row["removing"], row["throttle"]) == ([2], [1], 400_000)  # it is not done yet
+        assert 0 < lag(cluster.brokers[2]) <= RECORDS
 
         def verified() -> bool:
             told = run(*tool, *file, "--verify")

@@ -104,6 +104,23 @@ def test_what_is_not_in_sync_is_told_with_the_reason(running: Path) -> None:
     status_once(running, lambda found: not found["under_replicated"] and not found["offline"])
 
 
+def test_what_is_known_is_told_while_there_is_no_controller(running: Path) -> None:
+    """Two of three voters hang."""
+    pids = [row["pid"] for row in asked(running, "status") if row["process"] in BROKERS[1:]]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        found = status_once(running, lambda found: found["trouble"])
+        assert "more than half of the controllers must run" in found["trouble"] and found["controller_id"] == -1
+        assert [row["broker_id"] for row in found["brokers"]] == [1, 2, 3] and found["partitions"] >= 7
+        refused = error(isthmus("quorum", "status", "-b", "here", folder=running))
+        assert "no leader that answers: more than half of its voters must run" in refused
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    status_once(running, lambda found: not found["trouble"] and not found["under_replicated"])
+
+
 def test_partitions_move_and_a_broker_is_drained(running: Path) -> None:
     at = ("-b", "here")
     for number in range(6):
@@ -135,7 +152,8 @@ def test_partitions_move_and_a_broker_is_drained(running: Path) -> None:
     assert (moved["replicas"], moved["records"]) == ("2,1", 50)
     assert asked(running, "partition", "list-moves", *at) == []
     text = error(isthmus("partition", "move", "orders-5", "--cancel", *at, folder=running))
-    assert "NO_REASSIGNMENT_IN_PROGRESS" in text
+    assert "NO_REASSIGNMENT_IN_PROGRESS (85): orders-5 is not on its way" in text
+    assert "broker 1 runs, or is not missed yet" in error(isthmus("broker", "unregister", "1", *at, folder=running))
     assert "there is no broker 9: there are 1, 2, 3" in error(isthmus("broker", "drain", "9", *at, folder=running))
     said(isthmus("topic", "replicas", "orders", "--factor", "3", *at, folder=running))
     assert not asked(running, "cluster", "status", *at)["under_replicated"]

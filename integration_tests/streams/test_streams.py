@@ -17,7 +17,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.brokers import BrokerProcess, running_broker
+from integration_tests.brokers import BrokerProcess, running_broker, running_cluster
 from integration_tests.mirror import workers
 from integration_tests.mirror.workers import Worker, clients, run, until
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
@@ -297,6 +297,36 @@ def test_a_broker_killed_under_a_worker_is_waited_for(tmp_path: Path, monkeypatc
                     assert worker.end() == 0, worker.log
 
         run(scenario(), 90)
+
+
+def test_a_worker_goes_on_while_a_leader_of_its_cluster_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader of its changelog and, with others, of its input and its group's offsets."""
+    settings = {**SETTINGS, "broker.session.timeout.ms": 3000, "min.insync.replicas": 2}
+    with running_cluster(tmp_path / "brokers", settings=settings) as cluster:
+        case = Case("hangs", SimpleNamespace(bootstrap=cluster.bootstrap), tmp_path, monkeypatch)
+
+        async def scenario() -> None:
+            async with clients(cluster.bootstrap) as (client,):
+                await case.create(client)
+                with case.worker(slow_every=50).ready() as worker:
+                    producing = asyncio.create_task(case.produce(client, 20_000, 0.02))
+
+                    async def some() -> bool:
+                        return await case.done(client) > 2_000
+
+                    await until(some, "some counted")
+                    [changelog] = await Admin(client).describe_topics([f"{case.name}-changelog"])
+                    hung = changelog.partitions[0].leader_id
+                    cluster.brokers[hung].signal(signal.SIGSTOP)
+                    await producing
+                    await case.exact(client)  # it hangs still
+                    [changelog] = await Admin(client).describe_topics([f"{case.name}-changelog"])
+                    assert hung not in [each.leader_id for each in changelog.partitions]
+                    if worker.process.poll() is not None:
+                        raise AssertionError(worker.log)
+                    assert worker.end() == 0, worker.log
+
+        run(scenario(), 120)
 
 
 def test_poison_stops_with_its_coordinates_or_is_left_out(case: Case) -> None:

@@ -139,3 +139,33 @@ def test_a_broker_that_hangs_is_found_out_and_comes_back(shops: IsthmusTopology)
         shops.wait_in_sync("north", timeout_s=0.1)
     shops.unpause("north", broker=hung)
     shops.wait_in_sync("north")
+
+
+async def held(bootstrap: str, topic: str) -> int:
+    """How many records a topic has."""
+    client = Client(bootstrap)
+    await client.start()
+    try:
+        tps = dict.fromkeys((TopicPartition(topic, i) for i in range(3)), "latest")
+        return sum(end for end, *_ in (await Admin(client).list_offsets(tps)).values())
+    finally:
+        await client.close()
+
+
+def test_a_mirror_goes_on_while_leaders_of_its_source_and_its_target_hang(shops: IsthmusTopology) -> None:
+    asyncio.run(produced(shops.bootstrap("north"), 10_000))
+    shops.wait_mirrored()
+    hung = {name: shops.leader(name, topic, 0) for name, topic in (("north", "orders"), ("office", "north.orders"))}
+    for name, broker in hung.items():
+        shops.pause(name, broker=broker)
+    asyncio.run(produced(shops.bootstrap("north"), 20_000))
+    shops.wait_mirrored()  # they hang still
+    assert shops.leader("north", "orders", 0) != hung["north"]
+    assert shops.leader("office", "north.orders", 0) != hung["office"]
+    total = asyncio.run(held(shops.bootstrap("north"), "orders"))
+    sent = asyncio.run(consumed(shops.bootstrap("north"), "orders", total))
+    assert sent[-COUNT:] == list(range(20_000, 20_000 + COUNT))
+    assert asyncio.run(held(shops.bootstrap("office"), "north.orders")) == total
+    assert asyncio.run(consumed(shops.bootstrap("office"), "north.orders", total)) == sent
+    for name, broker in hung.items():
+        shops.unpause(name, broker=broker)

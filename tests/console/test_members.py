@@ -1,11 +1,12 @@
-"""Which voters `isthmus quorum remove` leaves where they are."""
+"""Which voters `isthmus quorum remove` leaves where they are, and which brokers `isthmus broker unregister`."""
 
 from __future__ import annotations
 
 import pytest
 
 from isthmus.console.clusters import quorum_told
-from isthmus.console.members import KEEPS_UP_MS, why_not_removed
+from isthmus.console.members import KEEPS_UP_MS, why_not_removed, why_not_unregistered
+from isthmus.protocol.messages.describe_cluster import DescribeClusterBroker
 from isthmus.protocol.messages.describe_quorum import PartitionData, ReplicaState
 
 NOW_MS = 1_000_000
@@ -44,3 +45,10 @@ def test_what_leaves_no_majority_is_refused_with_those_that_are_away() -> None:
     )
     assert "node 2 was caught up 10.0 s ago, node 3 was caught up never" in why(4, 0, KEEPS_UP_MS + 1, None, 500)
     assert why(1, 0) == "node 1 is the only voter: without it there would be no controller; add another one first"
+
+
+def test_broker_that_lives_is_not_unregistered() -> None:
+    brokers = [DescribeClusterBroker(broker_id=1), DescribeClusterBroker(broker_id=2, is_fenced=True)]
+    said = why_not_unregistered(brokers, 1)
+    assert "broker 1 runs" in said and "`isthmus broker drain 1`" in said
+    assert why_not_unregistered(brokers, 2) == why_not_unregistered(brokers, 9) == ""  # 9: the cluster says so

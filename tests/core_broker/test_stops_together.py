@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.simulation.brokers import Cluster
+from tests.simulation.brokers import BOOTSTRAP, CONTROLLER_PORT, Cluster
 from tests.simulation.runner import Simulation, run_checked
 
 AWAY_S = 5.0  # that a broker is not there
@@ -34,6 +34,23 @@ def test_one_broker_alone_still_hands_over_what_it_leads() -> None:
         await cluster.make_topic("t", 6, {"min.insync.replicas": "2"})
         await cluster.stop(2)
         assert all(each in (1, 3) for each in leaders(cluster, 1))
+
+    run_checked(scenario)
+
+
+def test_broker_that_has_the_addresses_of_controllers_alone_hands_over_what_it_leads() -> None:
+    """At kraft.version 0 such a broker does not know who votes (`controller.quorum.bootstrap.servers`)."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 4, voters=3)
+        options = cluster.hosts[4].options
+        del options["controller.quorum.voters"]
+        options[BOOTSTRAP] = ",".join(f"b{each}:{CONTROLLER_PORT}" for each in cluster.first_voters)
+        await cluster.form()
+        await cluster.make_topic("t", 8, {"min.insync.replicas": "2"})
+        assert 4 in leaders(cluster, 1)
+        await cluster.stop(4)
+        assert all(each in (1, 2, 3) for each in leaders(cluster, 1))
 
     run_checked(scenario)
 

@@ -21,6 +21,7 @@ from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
 from ..image import MetadataImage
+from ..partition_image import RECOVERING
 from ..quorum.applying import React
 from ..quorum.quorum import MetadataQuorum
 from .common import Command, View
@@ -53,6 +54,7 @@ class Controller:
         self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
         self.on_broken: Callable[[str], None] = lambda reason: None  # the log is offline until the broker starts again
         self.unclean_elections = 0  # that this node has decided
+        self.elections_from_elr = 0
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
@@ -191,9 +193,11 @@ class Controller:
         if decision.records:
             try:
                 unclean = sum(is_unclean(each, self.image) for each in decision.records)
+                from_elr = sum(is_from_elr(each, self.image) for each in decision.records)
                 await self.metadata.append(decision.records)
                 self.unwritten = None
                 self.unclean_elections += unclean
+                self.elections_from_elr += from_elr
             except Exception as error:
                 self.unwritten = error
                 if self.failure is not None:
@@ -247,11 +251,23 @@ def _unconfirmed() -> KafkaError:
 
 
 def is_unclean(record: Any, image: MetadataImage) -> bool:
-    """Whether a record lets a replica lead that may lack what was committed: it was neither in sync nor eligible."""
+    """Whether a record lets a replica lead that may lack what was committed: it was neither in sync nor eligible.
+
+    One that a move has brought, and that is in sync by the same record, lacks nothing.
+    """
     if not isinstance(record, PartitionChangeRecord) or record.leader < 0:
         return False
     before = image.partition_by_key((record.topic_id, record.partition_id))[1]
-    return record.leader not in (before.leader, *before.isr, *before.elr)
+    is_recovering = before.merged(record).leader_recovery_state == RECOVERING
+    return is_recovering and record.leader not in (before.leader, *before.isr, *before.elr)
+
+
+def is_from_elr(record: Any, image: MetadataImage) -> bool:
+    """Whether a record lets an eligible leader replica lead, which was not in sync (KIP-966)."""
+    if not isinstance(record, PartitionChangeRecord) or record.leader < 0:
+        return False
+    before = image.partition_by_key((record.topic_id, record.partition_id))[1]
+    return record.leader != before.leader and record.leader in before.elr
 
 
 def _answer(callback: Answered | None, result: Any) -> None:

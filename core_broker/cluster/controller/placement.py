@@ -1,18 +1,20 @@
 """Chooses the brokers of new partitions' replicas, as Kafka's StripedReplicaPlacer does.
 
 Replicas of a partition go to different racks first, by turns, and in a rack to its brokers by turns. Each partition
-begins one rack and one broker further on. Fenced brokers get replicas only where there are not enough others, and never
+begins one rack and one broker further on. Where machines have several brokers, which name no racks, a machine is one:
+Kafka's placer does not know of machines. Fenced brokers get replicas only where there are not enough others, and never
 lead. After as many partitions as there are live brokers all is shuffled, so that the same sets do not repeat.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionRecord
-from ..image import MetadataImage
+from ..image import BrokerInfo, MetadataImage
 
 NONE_LEFT = -1
 
@@ -55,7 +57,7 @@ class _Rack:
 
 
 class _Racks:
-    """All racks by turns; brokers without a rack are one. live: how many brokers are not fenced."""
+    """All racks by turns, see `racks_of`. live: how many brokers are not fenced."""
 
     def __init__(self, image: MetadataImage, chance: random.Random) -> None:
         usable = [
@@ -63,11 +65,12 @@ class _Racks:
         ]  # fmt: skip
         self.total = len(usable)
         self.live = sum(not each.fenced for each in usable)
-        names = sorted({each.rack or "" for each in usable})
+        racks = racks_of(usable)
+        names = sorted(dict.fromkeys(racks.values()))
         self._racks = [
             _Rack(
-                [each.id for each in usable if (each.rack or "") == name and not each.fenced],
-                [each.id for each in usable if (each.rack or "") == name and each.fenced],
+                [each.id for each in usable if racks[each.id] == name and not each.fenced],
+                [each.id for each in usable if racks[each.id] == name and each.fenced],
                 chance,
             )
             for name in names
@@ -103,6 +106,15 @@ class _Racks:
         self._round += 1
         self._start += 1
         return placed
+
+
+def racks_of(brokers: Sequence[BrokerInfo]) -> dict[int, str]:
+    """By id. Brokers without a rack are one, unless some of them share a host and others do not: then a host is one."""
+    hosts = {each.id: next((end.host for end in each.endpoints.values()), "") for each in brokers if not each.rack}
+    most = max(Counter(hosts.values()).values(), default=0)
+    if most in (1, len(hosts)):
+        hosts = dict.fromkeys(hosts, "")
+    return {each.id: each.rack or hosts[each.id] for each in brokers}
 
 
 def place(image: MetadataImage, partitions: int, replication_factor: int, chance: random.Random) -> list[list[int]]:

@@ -28,6 +28,10 @@ from .common import Decision, Item, View
 from .leadership import MIN_ISR
 
 NOT_SUPPORTED = (0, 0)
+STATIC_VOTERS = (
+    "It stays as it is in a cluster whose voters are configured on each node, by controller.quorum.voters: voters can "
+    "change only in a cluster that began with controller.quorum.bootstrap.servers."
+)
 
 
 class Upgrade(IntEnum):
@@ -40,10 +44,12 @@ class Upgrade(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class UpdateFeatures:
-    """updates: name, level and kind of update (Upgrade) of features. All of them or none. Result: an Item."""
+    """updates: name, level and kind of update (Upgrade) of features. All of them or none. kraft_version: the level that
+    the quorum has, of which the metadata knows nothing. Result: an Item."""
 
     updates: Sequence[tuple[str, int, int]]
     validate_only: bool = False
+    kraft_version: int = FEATURES[KRAFT_VERSION].latest
 
     def decide(self, view: View) -> Decision:
         image = view.image
@@ -65,7 +71,7 @@ class UpdateFeatures:
         if level < 0:
             raise _invalid(name, level, "A feature version cannot be less than 0.")
         _check_members(name, level, view)
-        now = FEATURES[KRAFT_VERSION].latest if name == KRAFT_VERSION else image.features.get(name, 0)
+        now = self.kraft_version if name == KRAFT_VERSION else image.features.get(name, 0)
         if level < now and kind == Upgrade.UP:
             reason = (
                 "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
@@ -79,6 +85,8 @@ class UpdateFeatures:
         elif name == KRAFT_VERSION:
             if level < now:
                 raise _invalid(name, level, "Can't downgrade the version of this feature.")
+            if level > now:  # Kafka's then takes the voters into its log
+                raise _invalid(name, level, STATIC_VOTERS)
         elif name not in FEATURES:
             raise _invalid(name, level, f"Feature {name} not found.")
         else:

@@ -55,8 +55,10 @@ class Calls:
         return [each for each in node_ids if each in self._lost]
 
     def are_most_lost(self, node_ids: Sequence[int]) -> bool:
-        """Whether, by the last requests, the connections to half of these nodes or more broke."""
-        return 2 * len(self.lost(node_ids)) >= len(node_ids)
+        """Whether, by the last requests, the connections to half of these nodes or more broke. Not if there are none:
+        an observer that has the controllers' addresses alone knows no voters while kraft.version is 0."""
+        lost = self.lost(node_ids)
+        return bool(lost) and 2 * len(lost) >= len(node_ids)
 
     def heard_of(self, node_id: int) -> None:
         """A node fetches from this one: it is there. A leader may ask nothing of it for long."""

@@ -19,6 +19,8 @@ LAST_WITH_ROWS = 1
 def handle(request: Request, context: Context) -> Pending:
     updates = [(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates]
     with_rows = context.version <= LAST_WITH_ROWS
+    raft = context.services.quorum.raft
+    kraft_version = 0 if raft is None else raft.voters.kraft_version
 
     def answer(result: Item) -> Response:
         if result.error_code:
@@ -29,4 +31,5 @@ def handle(request: Request, context: Context) -> Pending:
         rows = [UpdatableFeatureResult(feature=name, error_message="NONE") for name, _, _ in updates if with_rows]
         return Response(error_message=None, results=rows)
 
-    return submit(UpdateFeatures(updates, request.validate_only), CONTROLLER_TIMEOUT_MS, answer, context)
+    command = UpdateFeatures(updates, request.validate_only, kraft_version)
+    return submit(command, CONTROLLER_TIMEOUT_MS, answer, context)

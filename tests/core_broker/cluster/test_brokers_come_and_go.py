@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from isthmus.core_broker.cluster.controller import FenceBroker, Sessions, UnregisterBroker
+from isthmus.core_broker.cluster.controller.loop import is_from_elr, is_unclean
 from isthmus.core_broker.cluster.partition_image import NO_LEADER, RECOVERED, RECOVERING
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages.metadata_records import FeatureLevelRecord, PartitionChangeRecord
@@ -145,8 +148,11 @@ def test_eligible_replicas_lead_when_nobody_in_sync_does():
     assert state(cluster) == (NO_LEADER, (), (2, 3), (3,))
     cluster.beat(1)
     assert state(cluster)[0] == NO_LEADER
+    before = deepcopy(cluster.image)
     cluster.beat(2)
     assert state(cluster) == (2, (2,), (3,), ()) and cluster.partition().leader_recovery_state == RECOVERED
+    assert sum(is_from_elr(each, before) for each in cluster.last) == 1
+    assert not any(is_unclean(each, before) for each in cluster.last)
 
 
 def test_the_last_leader_comes_back_where_no_replica_is_eligible():

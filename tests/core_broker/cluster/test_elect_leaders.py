@@ -1,8 +1,11 @@
 """ElectLeaders: preferred and unclean elections, decided on the image alone."""
 
+from copy import deepcopy
+
 import pytest
 
-from isthmus.core_broker.cluster.controller import Election, ElectLeaders
+from isthmus.core_broker.cluster.controller import AlterPartition, AlterReassignments, Election, ElectLeaders, WantedIsr
+from isthmus.core_broker.cluster.controller.loop import is_unclean
 from isthmus.core_broker.cluster.partition_image import NO_LEADER
 from isthmus.protocol.errors import ErrorCode
 
@@ -68,3 +71,21 @@ def test_what_is_not_there_and_kinds_of_election_that_are_not():
     assert cluster.elect(Election.PREFERRED, topic="no") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.elect(Election.PREFERRED, index=7) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.run(ElectLeaders(5, [("t", [0])])).error.code == E.INVALID_REQUEST
+
+
+def test_leader_that_lacks_records_is_told_from_one_that_a_move_has_brought():
+    cluster = Elections()
+    cluster.assign("moves", [1])
+    cluster.run(AlterReassignments([("moves", [(0, [2])])]))
+    before, now = deepcopy(cluster.image), cluster.partition("moves")
+    epochs = [(each, cluster.image.brokers[each].epoch) for each in (1, 2)]
+    wanted = WantedIsr(0, now.leader_epoch, now.partition_epoch, epochs)
+    cluster.run(AlterPartition(*epochs[0], [(cluster.image.topics["moves"].id, [wanted])]))
+    assert (cluster.partition("moves").leader, cluster.partition("moves").isr) == (2, (2,))
+    assert [is_unclean(each, before) for each in cluster.last] == [False]
+
+    cluster.change(leader=NO_LEADER, isr=[1])
+    cluster.fence(1)
+    before = deepcopy(cluster.image)
+    assert cluster.elect(Election.UNCLEAN) == E.NONE
+    assert [is_unclean(each, before) for each in cluster.last] == [True]

@@ -90,6 +90,15 @@ def test_a_member_that_does_not_know_a_level_is_named():
     assert result.error_message.endswith("for feature no.such. Local controller 1 does not support this feature.")
 
 
+def test_voters_that_are_configured_stay_so():
+    cluster = Cluster()
+    result = cluster.run(UpdateFeatures([("kraft.version", 1, Upgrade.UP)], kraft_version=0))
+    assert result.error_code == E.INVALID_UPDATE_VERSION and "by controller.quorum.voters" in result.error_message
+    for level_now in (0, 1):
+        same = [("kraft.version", level_now, Upgrade.UP)]
+        assert cluster.run(UpdateFeatures(same, kraft_version=level_now)).error_code == E.NONE
+
+
 def test_all_updates_or_none():
     cluster = Cluster()
     cluster.apply(level("metadata.version", 29))

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core_broker.cluster.controller import CreatePartitions, CreatePartitionsTopic, new_topic
+from isthmus.core_broker.cluster.controller.placement import racks_of
+from isthmus.core_broker.cluster.image import Endpoint
 from isthmus.protocol.errors import ErrorCode
 
 from .support import Cluster
@@ -48,6 +50,23 @@ def test_more_replicas_than_racks_fill_them_by_turns():
 
 def test_brokers_without_a_rack_are_one_rack():
     assert {tuple(sorted(ids)) for ids in placed(racked(None, None, "a"), 12, 2)} == {(1, 3), (2, 3)}
+
+
+def test_a_machine_with_several_brokers_is_a_rack():
+    cluster = Cluster(brokers=0)
+    hosts = "aabbc"
+    for broker_id, host in enumerate(hosts, 1):
+        cluster.start(broker_id, endpoints={"PLAINTEXT": Endpoint(host, 9092)})
+    for ids in placed(cluster, 50, 3):
+        assert sorted(hosts[each - 1] for each in ids) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("hosts", ["aaa", "abc"])
+def test_where_all_have_a_machine_of_their_own_or_one_there_are_no_racks(hosts):
+    cluster = Cluster(brokers=0)
+    for broker_id, host in enumerate(hosts, 1):
+        cluster.start(broker_id, endpoints={"PLAINTEXT": Endpoint(host, 9092)})
+    assert dict.fromkeys(racks_of(list(cluster.image.brokers.values())).values()) == {"": None}
 
 
 def test_a_fenced_broker_never_leads_and_gets_replicas_only_if_there_are_too_few_others():
