@@ -68,7 +68,7 @@ class Crashes:
         return await self.inside(lambda: self.host.broker._controller.submit_wait(command))  # type: ignore[union-attr]
 
     async def ask(self, method: str, *given: Any) -> Any:
-        """given: the request, its version, and what else the method takes."""
+        """given: what the method takes, the request and its version."""
         return await self.inside(lambda: attrgetter(method)(self.host.broker._groups)(*given))  # type: ignore[union-attr]
 
     async def life(self) -> None:
@@ -157,7 +157,7 @@ class Crashes:
         shards = self.host.broker._groups.host.shards.shards  # type: ignore[union-attr]
         await self.sim.until(lambda: shards and all(s.failure is None for s in shards.values()), "groups loaded")
         wanted = [of.OffsetFetchRequestTopic(name="a", partition_indexes=[0])]
-        answer = await self.ask("offset_requests.offset_fetch", of.Request(group_id="g", topics=wanted), 7, True)
+        answer = await self.ask("offset_requests.offset_fetch", of.Request(group_id="g", topics=wanted), 7)
         found = answer.topics[0].partitions[0]
         assert self.ledger.offset <= found.committed_offset <= self.ledger.asked_offset
         self.ledger.offset = found.committed_offset
