@@ -110,15 +110,21 @@ class Leader:
         """A replica has fetched. Once a majority has, the next interval begins."""
         if self.is_voter(key):
             self.fetching[key.id] = None
-        others_needed = len(self.voters) // 2 + 1 - self.is_voter(self.me)
-        if len(self.fetching) >= others_needed:
+        if len(self.fetching) >= self._others_needed:
             self.fetching.clear()
             self.check_deadline_ms = now_ms + self.check_quorum_ms
 
     @property
     def majority_heard_ms(self) -> int:
-        """Since when, at the latest, a majority has fetched; at first, when it voted for this leader."""
-        return self.check_deadline_ms - self.check_quorum_ms
+        """Since when each of a majority has fetched, that is, the majority that did so last; negative if none has."""
+        others = [each for each in self.voters.values() if not each.key.matches(self.me)]
+        fetched = sorted((each.fetched_ms for each in others), reverse=True)
+        return fetched[self._others_needed - 1]
+
+    @property
+    def _others_needed(self) -> int:
+        """How many other voters make a majority, with this node if it is one."""
+        return len(self.voters) // 2 + 1 - self.is_voter(self.me)
 
     @property
     def must_check_quorum(self) -> bool:

@@ -68,7 +68,7 @@ class Crashes:
         return await self.inside(lambda: self.host.broker._controller.submit_wait(command))  # type: ignore[union-attr]
 
     async def ask(self, method: str, *given: Any) -> Any:
-        """given: the request, its version, and what else the method takes."""
+        """given: what the method takes, the request and its version."""
         return await self.inside(lambda: attrgetter(method)(self.host.broker._groups)(*given))  # type: ignore[union-attr]
 
     async def life(self) -> None:
