@@ -143,6 +143,8 @@ DIFFERENCES: dict[int, str] = {
     "keeps (INVALID_CONFIG), see configuration.md. Client metrics and groups (kinds 16 and 32) have no options "
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
+    45: "AlterPartitionReassignments takes an earlier move's place, so that a partition that is wanted on the brokers "
+    "that it has stays on all of them; in Kafka those that the earlier move was to take away still go",
     55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
     57: "UpdateFeatures refuses kraft.version=1 where controller.quorum.voters configures the voters; Kafka's takes "
     "them into its log",

@@ -76,8 +76,10 @@ class AlterReassignments:
         if not self.may_change_factor:
             _check_factor(partition, replicas)
         target = Target(replicas=[*replicas, *sorted(each for each in partition.replicas if each not in replicas)])
-        # Without any, those of an earlier reassignment stay, as in Kafka.
-        target.removing = sorted(each for each in partition.replicas if each not in replicas) or None
+        # It takes an earlier one's place (KIP-455). In Kafka those that were to go still go if now none is to: a
+        # partition that is wanted on three brokers stays on two.
+        target.removing = sorted(each for each in partition.replicas if each not in replicas)
+        # Without any, those of an earlier reassignment stay.
         target.adding = sorted(each for each in replicas if each not in partition.replicas) or None
         return changed(topic.id, index, partition, target, rules.of(topic))
 

@@ -121,3 +121,14 @@ def test_a_move_that_takes_the_place_of_another_ends_without_what_that_one_added
     assert cluster.alter([1, 2, 3]) == E.NONE
     assert not cluster.partition().is_moving
     assert cluster.partition().replicas == (1, 2, 3)
+
+
+def test_a_move_back_to_all_keeps_those_that_were_to_go() -> None:
+    cluster = Led()
+    cluster.alter([1, 3])
+    cluster.run(AlterReassignments([("t", [(0, [1, 2])])]))
+    assert cluster.partition().removing_replicas == (3,)  # it waits for 2
+    cluster.run(AlterReassignments([("t", [(0, [1, 2, 3])])]))
+    assert not cluster.partition().is_moving
+    cluster.alter([1, 3, 2])
+    assert cluster.partition().replicas == (1, 2, 3)
