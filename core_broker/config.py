@@ -442,6 +442,16 @@ def validate_topic_options(
         )
 
 
+def certain_session_ms(config: Mapping[str, Any]) -> int:
+    """How long a broker that was not fenced by the answer to a heartbeat can be certain, from when it sent that, that
+    no controller has fenced it. Its own controller does so after broker.session.timeout.ms at the soonest. A newer one
+    waits for this time; and while others give the old one up, for controller.quorum.fetch.timeout.ms, that one is
+    silent before they are done, see `MetadataQuorum.is_confirmed`.
+    """
+    certain: int = min(config["broker.session.timeout.ms"], config["controller.quorum.fetch.timeout.ms"])
+    return certain
+
+
 def check_cordoned(directories: Iterable[str], config: Mapping[str, Any]) -> None:
     """ConfigError unless these are directories of this broker's logs, or * alone (KIP-1066)."""
     if "*" in directories and tuple(directories) != ("*",):

@@ -16,7 +16,7 @@ from typing import Any
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import broker_heartbeat, broker_registration
 from .cluster.image import Endpoint, MetadataImage
-from .config import BrokerConfig
+from .config import BrokerConfig, certain_session_ms
 from .pauses import Pauses
 
 log = logging.getLogger(__name__)
@@ -208,15 +208,6 @@ class Lifecycle:
         """
         return asyncio.get_running_loop().time() < self._alive_until_s
 
-    @property
-    def _session_ms(self) -> float:
-        """How long a session lasts from a heartbeat on: no longer than broker.session.timeout.ms, after which its
-        controller fences this broker, nor than it takes other nodes to give that controller up. Whom they elect waits
-        for less than broker.session.timeout.ms, see `sessions.py`; whom they gave up answers no more by then, see
-        `MetadataQuorum.is_confirmed`.
-        """
-        return min(self._config["broker.session.timeout.ms"], self._config["controller.quorum.fetch.timeout.ms"])
-
     async def leave(self, timeout_ms: float) -> bool:
         """Have other brokers lead what this one leads. False if that was not done in time, or by no controller."""
         if self._task is None:
@@ -239,7 +230,7 @@ class Lifecycle:
 
     async def _beat(self) -> None:
         while not self._pauses.is_stopping and not self._may_stop:
-            session_s = self._session_ms / 1000
+            session_s = certain_session_ms(self._config) / 1000
             interval_s = min(self._config["broker.heartbeat.interval.ms"] / 1000, session_s / 2)
             request = broker_heartbeat.Request(
                 broker_id=self._node_id,

@@ -68,8 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a broker is unfenced before it knows of its registration",
         HEARTBEAT,
-        "ControlState.UNFENCED if is_caught_up and not self.want_fence",
-        "ControlState.UNFENCED if not self.want_fence",
+        "knows = is_caught_up and",
+        "knows =",
         (COME_AND_GO,),
     ),
     Mutant(
@@ -208,7 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a new controller takes brokers for silent that had no time to find it",
         SESSIONS,
-        "_session(each, now_ms, now_ms + START_MS)",
+        "_session(each, now_ms, now_ms + self.certain_ms - self.lost_connection_ms)",
         "_session(each, now_ms, -9e9)",
         (WATCH,),
     ),

@@ -19,7 +19,7 @@ from ..features import OUR_VERSION
 from ..image import BrokerInfo
 
 SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms
-START_MS = 700  # in which brokers find a new controller, beside the time for one whose connection was lost
+CERTAIN_MS = 2_000  # see `config.certain_session_ms`
 LOST_CONNECTION_MS = 300  # in which a broker that lives connects again and sends a heartbeat
 
 
@@ -45,19 +45,25 @@ class Session:
 class Sessions:
     """At most one session a registered broker."""
 
-    def __init__(self, timeout_ms: float = SESSION_TIMEOUT_MS, lost_connection_ms: float = LOST_CONNECTION_MS) -> None:
+    def __init__(
+        self,
+        timeout_ms: float = SESSION_TIMEOUT_MS,
+        lost_connection_ms: float = LOST_CONNECTION_MS,
+        certain_ms: float = CERTAIN_MS,
+    ) -> None:
         self.timeout_ms = timeout_ms
         self.lost_connection_ms = lost_connection_ms
+        self.certain_ms = certain_ms
         self._by_broker: dict[int, Session] = {}
 
     def start(self, brokers: Iterable[BrokerInfo], now_ms: float, own_id: int) -> None:
         """This node became the active controller. An earlier process of this node itself is certainly gone.
 
         The others have no connection to it yet: those that live make one at once, and the last controller may have died
-        together with a broker.
+        together with a broker. One that is cut off counts on what it was told last for certain_ms.
         """
         self._by_broker = {
-            each.id: _session(each, now_ms, now_ms + START_MS)
+            each.id: _session(each, now_ms, now_ms + self.certain_ms - self.lost_connection_ms)
             for each in brokers
             if not each.fenced and each.id != own_id
         }

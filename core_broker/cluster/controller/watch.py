@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...config import BrokerConfig
+from ...config import BrokerConfig, certain_session_ms
 from ..image import BrokerInfo, MetadataImage
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
@@ -36,7 +36,9 @@ class Watch:
     """
 
     def __init__(self, image: MetadataImage, config: BrokerConfig, submit: Submit, is_gone: IsGone) -> None:
-        self.sessions = Sessions(config["broker.session.timeout.ms"], config["broker.lost.connection.timeout.ms"])
+        self.sessions = Sessions(
+            config["broker.session.timeout.ms"], config["broker.lost.connection.timeout.ms"], certain_session_ms(config)
+        )
         self._image = image
         self._config = config
         self._submit = submit

@@ -41,8 +41,8 @@ from .served import Served
 from .wire import QuorumWire
 
 SPACE_BYTES = 64 << 10  # that there must be to take part again, or the next write would fail as the last one
-# Voters fetch every 500 ms where nothing happens. It is less than the time that a new controller leaves brokers to find
-# it: the session of a broker, see `Lifecycle.has_session`, ends before that.
+# Voters fetch every 500 ms where nothing happens. It is less than the time in which they give a leader up, see
+# `config.certain_session_ms`.
 CONFIRMED_MS = 750
 RESIGN_TIMEOUT_S = 1.0  # for another voter to be elected when a leader stops
 

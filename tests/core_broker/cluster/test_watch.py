@@ -56,7 +56,7 @@ class Watched(Cluster):
 @run_by(run_checked)
 async def test_brokers_must_find_a_new_controller_soon_and_have_whole_sessions_then(sim: Simulation, /) -> None:
     cluster = Watched()
-    await asyncio.sleep(0.9)
+    await asyncio.sleep(1.9)
     assert cluster.fenced() == []
     cluster.heartbeat(3)
     await asyncio.sleep(0.2)
