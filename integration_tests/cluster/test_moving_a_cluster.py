@@ -7,74 +7,23 @@ end our brokers lead all partitions and vote alone, and Kafka's processes are go
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.brokers import BrokerProcess
-from integration_tests.console.commands import isthmus, said
-from integration_tests.peers.peers import free_ports
 from integration_tests.waiting import until
 from isthmus.protocol import records as batches
 
-from .kafka_nodes import LOWERED, KafkaCluster, has_brokers, joining, kafka_nodes, log_in
+from .kafka_nodes import LOWERED, has_brokers, kafka_nodes, log_in
+from .moving import COMBINED, KAFKAS, WORK, Move, in_order
 from .placing import SETTLE_S
 from .sending import TOPIC, Sending
-from .verifiable import Told, both
+from .verifiable import both
 
-KAFKAS, OURS = (1, 2, 3), (11, 12, 13)
-WORK = "work"
-COMBINED = dict.fromkeys(KAFKAS, "broker,controller")
+OURS = (11, 12, 13)
 OF_4_4 = 33  # metadata.version
 REGISTER, AT_4_0 = 0, 3  # type of record, and the version that it has there
-
-
-class Move:
-    """The commands of the how-to."""
-
-    def __init__(self, cluster: KafkaCluster, folder: Path) -> None:
-        self.cluster = cluster
-        self.folder = folder
-        self.controllers = dict(zip(OURS, free_ports(3), strict=True))
-
-    def isthmus(self, *arguments: str) -> str:
-        return said(isthmus(*arguments, "-b", self.cluster.bootstrap, folder=self.folder))
-
-    def comes(self, node_id: int) -> None:
-        """A broker of ours joins."""
-        self.cluster.ours(node_id).start()
-
-    def votes(self, node_id: int) -> None:
-        """It starts again, as a controller, too."""
-        before = self.cluster.others[node_id]
-        assert before.stop() == 0
-        more = {
-            "process.roles": "broker,controller",
-            "controller.quorum.auto.join.enable": "true",
-            "controller.quorum.fetch.timeout.ms": 1000,
-        }
-        ours = ",".join(f"127.0.0.1:{port}" for port in self.controllers.values())
-        listen = [f"CONTROLLER://127.0.0.1:{self.controllers[node_id]}"]
-        now = joining(self.folder, node_id, f"{self.cluster.quorum},{ours}", more, listen)
-        now.address = before.address
-        self.cluster.others[node_id] = now.start()
-        until(lambda: node_id in self.voters(), lambda: f"voters are {self.voters()}", SETTLE_S)
-
-    def voters(self) -> list[int]:
-        found = json.loads(self.isthmus("quorum", "status", "--json"))
-        return [each["node_id"] for each in found["replicas"] if each["role"] == "voter"]
-
-    def levels(self) -> dict[str, int]:
-        """Finalized levels of features."""
-        found = json.loads(self.isthmus("cluster", "features", "list", "--json"))
-        return {each["feature"]: each["finalized"] for each in found}
-
-    def leaders(self) -> set[int]:
-        """Of all partitions."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        topics = admin.list_topics(timeout=20).topics.values()
-        return {each.leader for topic in topics for each in topic.partitions.values()}
 
 
 def versions_in(broker: BrokerProcess, kind: int) -> set[int]:
@@ -92,7 +41,7 @@ def versions_in(broker: BrokerProcess, kind: int) -> set[int]:
 def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -> None:
     settings = {"offsets.topic.replication.factor": 3, "min.insync.replicas": 2, "default.replication.factor": 3}
     with kafka_nodes(tmp_path, COMBINED, ("--release-version", "4.0"), settings) as cluster:
-        move = Move(cluster, tmp_path)
+        move = Move(cluster, tmp_path, OURS)
         kafkas = cluster.bootstrap
         admin = AdminClient({"bootstrap.servers": kafkas})
         for made in admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic(WORK, 3, 3)]).values():
@@ -127,8 +76,7 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
             for ours, theirs in zip(OURS, KAFKAS, strict=True):  # a majority of the voters is there all the time
                 move.votes(ours)
                 cluster.nodes[theirs].stop()
-                move.isthmus("quorum", "remove", str(theirs))
-                move.isthmus("broker", "unregister", str(theirs))
+                move.goes(theirs)
                 all_go_on()
             has_brokers(cluster.others[OURS[0]].port, OURS)
             assert not any(cluster.nodes[each].alive() for each in KAFKAS)
@@ -149,15 +97,3 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
         sending.all_are_there(",".join(each.address for each in cluster.others.values()))
         assert not producer.events("producer_send_error")
         in_order(producer, consumer, sent)
-
-
-def in_order(producer: Told, consumer: Told, sent: list[int]) -> None:
-    """What was acknowledged was consumed once, and each partition's records in the order of their offsets."""
-    assert sorted(sent) == list(range(len(sent)))
-    consumed = consumer.events("record_data")
-    assert sorted(int(each["value"]) for each in consumed) == sorted(sent)
-    for index in range(3):
-        rows = [each for each in consumed if each["partition"] == index]
-        assert [each["offset"] for each in rows] == list(range(len(rows)))
-        values = [int(each["value"]) for each in rows]
-        assert values == sorted(values)

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from integration_tests.brokers import BrokerCluster, running_cluster
 from integration_tests.waiting import until
 
+from .moving import in_order
 from .our_clients import OurClients
 from .sending import TOPIC, Sending
-from .test_moving_a_cluster import in_order
 from .verifiable import Told, both
 
 WORK, OURS, OFFSETS = "work", "ours", "__consumer_offsets"
