@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from ..client.admin import NewTopic
 from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
 from .addresses import counted_up
-from .chosen import Cluster, choose
+from .chosen import Cluster, choose, note_made
 from .errors import DeployError, counted
 from .nodes import (
     CONTROLLER,
@@ -72,7 +72,7 @@ class Layout:
     def _broker(self, datacenter: Datacenter, node: Node) -> ProcessSpec:
         listeners, advertised = self.listeners(node)
         cluster = self.clusters.get(node.datacenter)
-        options = cluster_options(datacenter, node, cluster.controllers, cluster.id) if cluster else {}
+        options = cluster_options(datacenter, node, cluster.id, cluster.quorum) if cluster else {}
         if node.node_id is not None and METRICS in datacenter.options:
             options[METRICS] = counted_up(str(datacenter.options[METRICS]), node.node_id - 1)
         data = str(self.folder / "data" / node.folder)
@@ -160,6 +160,9 @@ async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:
     know of it nevertheless, a line each."""
     brokers = [each for name in layout.topology.datacenters for each in layout.brokers(name)]
     await _ready(supervisor, [supervisor.start(each).spec.name for each in brokers])
+    made = replace(layout, clusters=note_made(layout.folder, layout.clusters))
+    for each in (spec for name in layout.topology.datacenters for spec in made.brokers(name)):
+        supervisor.change(each)
     differing = await asyncio.gather(
         *(create_topics(layout.addresses[name], name, dc) for name, dc in layout.topology.datacenters.items())
     )
