@@ -1,5 +1,5 @@
-"""Whole brokers: one alone becomes a quorum of three, by what their options say, and outlives its first voter. Three that
-are told of their first voters are one from the start.
+"""Whole brokers: one alone becomes a quorum of three, by what their options say, and outlives its first voter. Three
+that are told of their first voters are one from the start.
 """
 
 from __future__ import annotations
