@@ -109,7 +109,7 @@ def test_first_voters_begin_together_whatever_crashes_in_its_first_start(seed: i
             await sim.sleep(sim.random.uniform(0, 2))
             await each.up(crash_chance=0.8)
 
-        await asyncio.gather(*(begin(each) for each in hosts))
+        await sim.within(60, "all first voters serve", asyncio.gather(*(begin(each) for each in hosts)))
 
         async def voters() -> list[tuple[int, bytes]]:
             partition = (await described(sim, hosts[0].address)).topics[0].partitions[0]
