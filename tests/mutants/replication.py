@@ -1,4 +1,4 @@
-"""Rules of replication that are left out: who is in sync, what is committed, what stays of a log."""
+"""Rules of replication and of the quorum that are left out: who is in sync, what is committed, what is cut off."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ LEADERSHIP, FETCHING = f"{REPLICATION}leadership.py", f"{REPLICATION}fetching.py
 PARTITION = f"{REPLICATION}partition.py"
 TESTS = "tests/core_broker/replication/"
 PARTITIONS, MODEL = f"{TESTS}test_partition.py", f"{TESTS}test_model.py"
+FETCHES = f"{TESTS}test_fetching.py"
 DELETED = f"{TESTS}test_deleted_records.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -53,5 +54,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "if leadership is None or core.obstacles & TOO_FEW_IN_SYNC:",
         "if leadership is None:",
         (PARTITIONS,),
+    ),
+    Mutant(
+        "a follower that does not know its leader's epoch keeps what it has of later ones",
+        FETCHING,
+        "return min(epoch_end, end)",
+        "return min(diverging.end_offset, end)",
+        (FETCHES,),
+    ),
+    Mutant(
+        "a fetch session that is gone is gone on with",
+        FETCHING,
+        'error {answer.error_code}")\n            self._new_session()\n',
+        'error {answer.error_code}")\n',
+        (FETCHES,),
+    ),
+    Mutant(
+        "a follower of the quorum cuts off what was committed",
+        "core_broker/cluster/raft/raft.py",
+        "if self.high_watermark is not None and offset < self.high_watermark:",
+        "if False:",
+        ("tests/core_broker/cluster/raft/test_follower.py",),
     ),
 )
