@@ -91,6 +91,8 @@ SEEN_AT: dict[str, tuple[int, ...]] = {
     "levels-that-some-do-not-know": (9,),
     "moves-do-not-wait": (18,),
     "moves-never-end": (18,),
+    "new-leaders-do-not-begin-their-epoch": (18,),
+    "old-leaders-go-on": (20,),
     "power-cuts-lose-nothing": (31, 10),
     "producers-are-not-followed": (15,),
     "snapshots-leave-out-topics": (9, 57),
