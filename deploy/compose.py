@@ -28,12 +28,13 @@ from .addresses import MAX_PORT
 from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
 from .launch import PORT_BASE, broker_arguments, mirror_arguments, stop_grace_s, worker_arguments
-from .nodes import CONTROLLER, Node, cluster_options, factor_of, lasting_cluster_id, nodes, topic_options
+from .nodes import BETWEEN_BY, CONTROLLER, Node, cluster_options, factor_of, lasting_cluster_id, nodes, topic_options
 
 if TYPE_CHECKING:
     from .topology import Datacenter, Mirror, Topology, Worker
 
-INSIDE_PORT, OUTSIDE_PORT, CONTROLLER_PORT = 9092, 9093, 9094  # in every broker's container
+INSIDE_PORT, OUTSIDE_PORT, CONTROLLER_PORT, BETWEEN_PORT = 9092, 9093, 9094, 9095  # in every broker's container
+BETWEEN = "BETWEEN"  # the listener by which brokers reach each other where they have a network of their own
 WAN = "wan"
 DATA = "/data"
 APPS = "/apps"
@@ -197,16 +198,18 @@ def document(
     places: Mapping[str, Place],
     port_base: int = PORT_BASE,
     addresses: Mapping[str, str] | None = None,
+    apart: bool = False,
 ) -> dict[str, Any]:
     """The compose document. places: of the workers, by name. addresses: by which clients outside reach datacenters, as
-    `published`, which finds them if they are not given. TopologyError names what a compose file cannot hold."""
+    `published`, which finds them if they are not given. apart: brokers of one cluster reach each other by a network of
+    their own alone, see `between`. TopologyError names what a compose file cannot hold."""
     check(topology)
     addresses = published(topology, port_base) if addresses is None else addresses
     targets = list(dict.fromkeys(link.target for link in topology.mirrors))
     services: dict[str, Any] = {}
     for name, datacenter in topology.datacenters.items():
         for node, address in zip(nodes(name, datacenter), addresses[name].split(","), strict=True):
-            services[node.process] = _broker(topology, node, address, name in targets)
+            services[node.process] = _broker(topology, node, address, name in targets, apart)
         if datacenter.topics:
             services[f"{name}-topics"] = _topics(name, datacenter)
     for link in topology.mirrors:
@@ -215,6 +218,10 @@ def document(
         services[f"{worker.name}-worker"] = _worker(worker, places[worker.name], topology)
     services["spark"] = _spark(targets or list(topology.datacenters))
     networks: dict[str, Any] = {name: {} for name in topology.datacenters}
+    if apart:
+        networks |= {
+            between(name): {"internal": True} for name, each in topology.datacenters.items() if each.brokers > 1
+        }
     if targets:
         networks[WAN] = {"internal": True}  # nothing goes from there to anywhere else
     volumes: dict[str, Any] = {
@@ -234,7 +241,17 @@ def check(topology: Topology) -> None:
                 raise TopologyError(f"datacenters.{name}.options.{option}: {said}")
 
 
-def _broker(topology: Topology, node: Node, address: str, target: bool) -> dict[str, Any]:
+def between(datacenter: str) -> str:
+    """The network of a datacenter's brokers alone. No datacenter is called so: names have no dots."""
+    return f"{datacenter}.between"
+
+
+def name_between(process: str) -> str:
+    """A broker's, in the network of brokers and nowhere else."""
+    return f"{process}-between"
+
+
+def _broker(topology: Topology, node: Node, address: str, target: bool, apart: bool) -> dict[str, Any]:
     """Clients in its networks are told the service's name, those outside the published address."""
     name, datacenter = node.datacenter, topology.datacenters[node.datacenter]
     host, _, port = address.rpartition(":")
@@ -242,17 +259,24 @@ def _broker(topology: Topology, node: Node, address: str, target: bool) -> dict[
     advertised = [f"INSIDE://{node.process}:{INSIDE_PORT}", f"OUTSIDE://{told}:{port}"]
     listeners = [f"INSIDE://0.0.0.0:{INSIDE_PORT}", f"OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"]
     options: dict[str, str] = {}
+    networks: dict[str, Any] = dict.fromkeys([name, WAN] if target else [name])
     if node.node_id is not None:
-        advertised.append(f"{CONTROLLER}://{node.process}:{CONTROLLER_PORT}")
+        named = name_between if apart else str
+        advertised.append(f"{CONTROLLER}://{named(node.process)}:{CONTROLLER_PORT}")
         listeners.append(f"{CONTROLLER}://0.0.0.0:{CONTROLLER_PORT}")
-        controllers = [f"{each.process}:{CONTROLLER_PORT}" for each in nodes(name, datacenter)]
+        controllers = [f"{named(each.process)}:{CONTROLLER_PORT}" for each in nodes(name, datacenter)]
         options = cluster_options(datacenter, node, controllers, lasting_cluster_id(topology.name, name))
+        if apart:
+            advertised.append(f"{BETWEEN}://{named(node.process)}:{BETWEEN_PORT}")
+            listeners.append(f"{BETWEEN}://0.0.0.0:{BETWEEN_PORT}")
+            options[BETWEEN_BY] = BETWEEN
+            networks[between(name)] = {"aliases": [named(node.process)]}
     arguments = broker_arguments(datacenter, DATA, listeners, advertised, options)
     return {
         **_python("core_broker", arguments),
         **_contained(BROKER),
         "stop_grace_period": f"{stop_grace_s(datacenter)}s",
-        "networks": [name, WAN] if target else [name],
+        "networks": networks if apart else list(networks),
         "ports": [f"{address}:{OUTSIDE_PORT}"],
         "volumes": [f"{volume(node)}:{DATA}"],
     }

@@ -1,6 +1,7 @@
 """A whole topology: `isthmus_topology`, with aiokafka. It is the one of topology.yaml, as pytest.ini says."""
 
 import asyncio
+import time
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -88,3 +89,17 @@ def test_orders_outlive_leader_and_controller(isthmus_topology: IsthmusTopology)
     isthmus_topology.kill_controller("north")
     place(north, "orders-kept", ["third"])
     assert read(north, "orders-kept") == ["first", "second", "third"]
+
+
+@pytest.mark.isthmus_topology("topology.yaml", brokers=3)
+def test_orders_go_on_while_the_leader_is_cut_off(isthmus_topology: IsthmusTopology) -> None:
+    north = isthmus_topology.bootstrap("north")
+    place(north, "orders-apart", ["before"])
+    leader = isthmus_topology.leader("north", "orders-apart", 0)
+    with isthmus_topology.cut("north", broker=leader):  # from the other brokers, and not from its clients
+        while isthmus_topology.leader("north", "orders-apart", 0) == leader:
+            time.sleep(0.1)
+        others = [each for node, each in isthmus_topology.brokers("north").items() if node != leader]
+        place(",".join(others), "orders-apart", ["meanwhile"])
+    isthmus_topology.wait_in_sync("north")
+    assert read(north, "orders-apart") == ["before", "meanwhile"]

@@ -17,6 +17,7 @@ from testcontainers.core.network import Network
 from integration_tests.testing.suites import SHOPS, Suite
 from integration_tests.testing.test_examples import EXAMPLE
 from integration_tests.testing.test_topology import COUNT, answers, is_same, kill_a_worker, produce, status_of
+from integration_tests.waiting import until
 from isthmus.deploy import engine
 from isthmus.testing import (
     Backend,
@@ -65,7 +66,7 @@ def test_the_example_passes_in_docker_and_leaves_nothing(tmp_path: Path) -> None
     code, said = suite.run("-v")
     assert code == 0, said
     assert "isthmus: docker: ISTHMUS_TESTING=docker" in said
-    assert re.search(r"\b7 passed in", said), said
+    assert re.search(r"\b8 passed in", said), said
     suite.await_nothing_left()
     await_nothing_left()
 
@@ -201,6 +202,25 @@ def test_faults_of_a_topology_in_docker() -> None:
         shops.wait_mirrored()
         assert is_same(shops, "south", "orders-cut")
         assert shops.logs("office").count(" serves ") == 2
+    await_nothing_left()
+
+
+def test_a_broker_is_cut_off_from_the_others_in_docker() -> None:
+    with IsthmusTopology(SHOPS, brokers=3) as shops:
+        bootstrap = shops.bootstrap("north")
+        produce(bootstrap, "orders-cut")
+        old = shops.leader("north", "orders-cut", 0)
+        with pytest.raises(IsthmusTestingError, match="in Docker a broker is cut off both ways only"):
+            shops.cut("north", broker=old, way="in")
+        with shops.cut("north", broker=old):
+            until(lambda: shops.leader("north", "orders-cut", 0) != old, "another leads", TIMEOUT_S)
+            assert answers(shops.brokers("north")[old], 30)
+            produce(bootstrap, "orders-cut", begin=COUNT)
+            with pytest.raises(IsthmusTestingError, match="not in sync within"):
+                shops.wait_in_sync("north", timeout_s=0.1)
+        shops.wait_in_sync("north")
+        shops.wait_mirrored()
+        assert is_same(shops, "north", "orders-cut")
     await_nothing_left()
 
 

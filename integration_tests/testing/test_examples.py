@@ -20,7 +20,7 @@ def test_the_example_passes_and_leaves_nothing(tmp_path: Path) -> None:
     code, said = suite.run("-v")
     assert code == 0, said
     assert "isthmus: local: ISTHMUS_TESTING=local" in said
-    assert re.search(r"\b7 passed in", said), said
+    assert re.search(r"\b8 passed in", said), said
     suite.await_nothing_left()
 
 

@@ -1,5 +1,6 @@
 """A topology as containers, by the compose file that `isthmus compose` makes of it: kill is `docker kill`, pause is
-`docker pause`, and a mirror's line is cut by taking its container off the network `wan`."""
+`docker pause`, a mirror's line is cut by taking its container off the network `wan`, and a broker is cut off by taking
+its container off the network on which the brokers of its datacenter, and nobody else, reach each other."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...deploy import engine
-from ...deploy.compose import WAN, document, place
+from ...deploy.compose import WAN, between, document, name_between, place
 from ...deploy.topology import Mirror, Topology
 from ..errors import IsthmusTestingError
 from ..labels import LABEL, remove, remove_left
 from ..owner import Owner, make_folder, remove_left_folders
 from ..ports import Ports
+from .options import check
 from .parts import Part, Parts
 
 UP_TIMEOUT_S = 150.0
@@ -39,6 +41,7 @@ class DockerTopology:
         self._project = f"isthmus-{self._owner.pid}-{self._owner.start}"
         self._ports = Ports()
         self._ids: dict[str, str] = {}  # of containers, by service
+        self._cut_off: dict[Part, None] = {}
         self._folder: Path | None = None
         self._working: dict[asyncio.Future[Any], None] = {}
 
@@ -96,12 +99,27 @@ class DockerTopology:
     async def heal(self, link: Mirror) -> None:
         await self._docker("network", "connect", f"{self._project}_{WAN}", self._ids[f"{link.name}-mirror"])
 
+    async def reach(self, part: Part, hears: bool, is_heard: bool) -> None:
+        if hears != is_heard:
+            raise IsthmusTestingError(
+                f"{part.process}: in Docker a broker is cut off both ways only: leave `way` out, or set "
+                "ISTHMUS_TESTING=local"
+            )
+        network, container = f"{self._project}_{between(part.name)}", self._ids[part.process]
+        if is_heard:
+            await self._docker("network", "connect", "--alias", name_between(part.process), network, container)
+            self._cut_off.pop(part, None)
+        elif part not in self._cut_off:
+            await self._docker("network", "disconnect", network, container)
+            self._cut_off[part] = None
+
     async def log(self, part: Part) -> str:
         return await self._logs(self._ids[part.process])
 
     # --- Docker -------------------------------------------------------------------------------------
 
     def _up(self) -> None:
+        check(self.topology)
         remove_left()
         remove_left_folders()
         self._folder = make_folder()
@@ -120,7 +138,7 @@ class DockerTopology:
     def _document(self, folder: Path) -> dict[str, Any]:
         """The topology's compose document, with the ports that were taken, and our label on everything."""
         places = {worker.name: place(worker, self.file, folder) for worker in self.topology.workers}
-        made = document(self.topology, places, addresses=self.addresses)
+        made = document(self.topology, places, addresses=self.addresses, apart=True)
         made["services"].pop(LEFT_OUT, None)
         made["volumes"].pop(f"{LEFT_OUT}-data", None)
         for kind in ("services", "networks", "volumes"):

@@ -346,6 +346,25 @@ def test_several_brokers_are_services_that_know_each_other(tmp_path):
     assert made["services"]["b-broker"]["ports"] == [f"127.0.0.1:{PORT_BASE + 3}:9093"]
 
 
+def test_brokers_of_one_cluster_may_have_a_network_of_their_own(tmp_path):
+    made = document(topology(THREE, tmp_path), {}, apart=True)
+    names = ["a-broker-1", "a-broker-2", "a-broker-3"]
+    assert [name for name, each in made["services"].items() if "a.between" in each["networks"]] == names
+    assert made["networks"] == {"a": {}, "b": {}, "a.between": {"internal": True}, "wan": {"internal": True}}
+    voters = ",".join(f"{i}@{name}-between:9094" for i, name in enumerate(names, 1))
+    for name in names:
+        broker = made["services"][name]
+        assert broker["networks"] == {"a": None, "wan": None, "a.between": {"aliases": [f"{name}-between"]}}
+        options = {key: value for key, value in arguments_of(broker).items() if not key.startswith("--")}
+        assert options["controller.quorum.voters"] == voters
+        assert options["inter.broker.listener.name"] == "BETWEEN"
+        told = options["advertised.listeners"].split(",")
+        assert told[2:] == [f"CONTROLLER://{name}-between:9094", f"BETWEEN://{name}-between:9095"]
+        listeners = ["--listen", *broker["command"]]
+        assert "--listen=BETWEEN://0.0.0.0:9095" in listeners
+        BrokerConfig({**options, "listeners": ",".join(each[9:] for each in listeners if each[:9] == "--listen=")})
+
+
 def test_who_needs_a_datacenter_waits_for_all_its_brokers_and_is_told_of_them(tmp_path):
     made = document(topology(THREE, tmp_path), {})["services"]
     everyone = "a-broker-1:9092,a-broker-2:9092,a-broker-3:9092"
