@@ -14,6 +14,7 @@ from isthmus.client.connection import connect
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import produce
 from isthmus.protocol.records import build_batch
+from isthmus.runtime import wall_ms
 from isthmus.testing import IsthmusTestingError, IsthmusTopology
 from isthmus.testing.choice import Backend
 
@@ -149,7 +150,7 @@ def test_a_broker_that_hangs_is_found_out_and_comes_back(shops: IsthmusTopology)
 
 async def one_more(address: str, value: bytes) -> ErrorCode:
     """What this broker, and no other, answers to a record of orders-0 under acks=all."""
-    data = produce.PartitionProduceData(index=0, records=build_batch([(0, None, value, [])]))
+    data = produce.PartitionProduceData(index=0, records=build_batch([(wall_ms(), None, value, [])]))
     topic = produce.TopicProduceData(name="orders", partition_data=[data])
     request = produce.Request(acks=-1, timeout_ms=ANSWER_MS, topic_data=[topic])
     connection = await connect(address, "test", ANSWER_MS)
