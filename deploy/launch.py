@@ -71,14 +71,18 @@ class Layout:
 
     def _broker(self, datacenter: Datacenter, node: Node) -> ProcessSpec:
         listeners, advertised = self.listeners(node)
-        cluster = self.clusters.get(node.datacenter)
-        options = cluster_options(datacenter, node, cluster.id, cluster.quorum) if cluster else {}
+        options = self.cluster_options(node)
         if node.node_id is not None and METRICS in datacenter.options:
             options[METRICS] = counted_up(str(datacenter.options[METRICS]), node.node_id - 1)
         data = str(self.folder / "data" / node.folder)
         command = (*python("core_broker"), *broker_arguments(datacenter, data, listeners, advertised, options))
         facts: dict[str, str | int] = {"datacenter": node.datacenter, "node_id": id_of(datacenter, node)}
         return ProcessSpec(node.process, command, KIND, stop_timeout_s=stop_grace_s(datacenter), facts=facts)
+
+    def cluster_options(self, node: Node) -> dict[str, str]:
+        """What a broker is told of its cluster."""
+        datacenter, cluster = self.topology.datacenters[node.datacenter], self.clusters.get(node.datacenter)
+        return cluster_options(datacenter, node, cluster.id, cluster.quorum) if cluster else {}
 
     def listeners(self, node: Node) -> tuple[list[str], list[str]]:
         """Where a broker listens, and what clients are told: [NAME://]HOST:PORT each; nothing is told that differs."""

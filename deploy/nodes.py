@@ -21,6 +21,7 @@ SAFE_FACTOR, SAFE_IN_SYNC = 3, 2  # from this factor on, so many replicas have w
 KIND = "broker"
 IN_SYNC = "min.insync.replicas"
 METRICS = "metrics.listener"
+BETWEEN_BY = "inter.broker.listener.name"  # the listener of brokers by which the others of their cluster reach them
 SELECTOR = "replica.selector.class"
 BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"  # consumers with client.rack read in their rack
 # Broker options that a topology sets where it has several brokers, and what is said of one that it gives itself.
