@@ -83,23 +83,25 @@ FOUND_BY = {
 
 # planted bug -> seeds that see it, where the first to do so comes late; they are tried before the others
 SEEN_AT: dict[str, tuple[int, ...]] = {
-    "controllers-commit-alone": (6,),
-    "directories-do-not-matter": (119,),
+    "controllers-commit-alone": (6, 34),
+    "directories-do-not-matter": (119, 127),
     "elections-are-always-unclean": (33, 59),
     "followers-do-not-save-where-they-begin": (23,),
-    "half-of-the-votes-is-enough": (46,),
-    "levels-that-some-do-not-know": (9,),
+    "half-of-the-votes-is-enough": (46, 54),
+    "levels-that-some-do-not-know": (9, 3),
     "moves-do-not-wait": (18,),
     "moves-never-end": (18,),
     "new-leaders-do-not-begin-their-epoch": (18,),
     "old-leaders-go-on": (20,),
     "power-cuts-lose-nothing": (31, 10),
-    "producers-are-not-followed": (15,),
+    "producers-are-not-followed": (15, 39),
     "snapshots-leave-out-topics": (9, 57),
     "snapshots-leave-out-who-is-in-sync": (13, 17),
     "those-that-left-may-not-lead": (6,),
     "those-that-lost-stay-eligible": (31, 10),
     "too-few-in-sync-do-not-matter": (46, 55),
+    "two-changes-of-the-voters-at-once": (126,),  # the only one of 260: both majorities must be cut apart
+    "votes-not-on-disk": (53,),
 }
 
 # Not seen in 30 seeds of most of them, though the rules are real. Why, as far as it is known or guessed:
