@@ -9,6 +9,7 @@ from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import (
+    add_raft_voter,
     alter_partition_reassignments,
     create_partitions,
     create_topics,
@@ -375,6 +376,25 @@ class Admin:
         [found] = [each for topic in answer.topics for each in topic.partitions]
         _raise_first([("metadata quorum", found.error_code, found.error_message)])
         return found, list(answer.nodes)
+
+    async def add_voter(
+        self, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]], timeout_ms: int
+    ) -> None:
+        """Make a controller that follows the metadata quorum one of its voters (KIP-853), and wait until it is.
+
+        directory_id: 16 bytes. endpoints: (listener, host, port). timeout_ms: the leader's. Raises KafkaError:
+        DUPLICATE_VOTER, UNSUPPORTED_VERSION where the voters are configured (kraft.version 0), REQUEST_TIMED_OUT if it
+        cannot be done now, with the reason.
+        """
+        request = add_raft_voter.Request(
+            cluster_id=None,
+            timeout_ms=timeout_ms,
+            voter_id=node_id,
+            voter_directory_id=directory_id,
+            listeners=[add_raft_voter.Listener(name=name, host=host, port=port) for name, host, port in endpoints],
+        )
+        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        _raise_first([(f"voter {node_id}", answer.error_code, answer.error_message)])
 
     async def remove_voter(self, node_id: int) -> None:
         """Take a controller out of the metadata quorum (KIP-853). Raises KafkaError: VOTER_NOT_FOUND,

@@ -161,9 +161,10 @@ class Client:
 
     def _least_silent(self, lane: str, tried: Mapping[str, None], most_s: float = HEDGE_S) -> Connection | None:
         """An open connection to an address not `tried`: the one whose broker is the least behind with its answers, if
-        that is less than most_s."""
+        that is less than most_s. Of equal ones any, since one that is cut off from its cluster answers, too."""
         silent = self._silent_s()
         alive = [each for (_, other), each in self._connections.items() if other == lane and each.alive]
+        self.runtime.random.shuffle(alive)
         found = min(
             (each for each in alive if each.address not in tried), key=lambda each: silent[each.address], default=None
         )

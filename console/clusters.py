@@ -21,6 +21,7 @@ from ..client.admin import BROKER
 from ..client.errors import ClientError, UnsupportedVersion
 from ..deploy.errors import DeployError, counted
 from ..protocol.errors import KafkaError
+from ..protocol.primitives import uuid_to_str
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -370,6 +371,7 @@ def quorum_told(said: Any, nodes: Iterable[Any]) -> dict[str, Any]:
                 {
                     "node_id": each.replica_id,
                     "role": role,
+                    "directory_id": uuid_to_str(each.replica_directory_id),
                     "leader": each.replica_id == said.leader_id,
                     "log_end_offset": each.log_end_offset,
                     "lag": None if each.log_end_offset < 0 else max(0, end - each.log_end_offset),

@@ -23,6 +23,7 @@ app.add_typer(partitions.app, name="partition", help="Move partitions to other b
 app.add_typer(clusters.cluster, name="cluster", help="See brokers, leaders and what is not in sync.")
 app.add_typer(clusters.quorum, name="quorum", help="See the metadata quorum, and who votes.")
 topics.app.command("replicas")(partitions.replicas)
+clusters.quorum.command()(members.add)
 clusters.quorum.command()(members.remove)
 clusters.cluster.add_typer(members.features, name="features", help="See and finalize the levels of features.")
 clusters.cluster.command("balance")(partitions.balance)

@@ -34,9 +34,9 @@ from .coordinators.groups import GroupCoordinator
 from .lifecycle import Lifecycle
 from .loading import Loading
 from .loggers import REQUESTS, Loggers
-from .membership import is_alone
+from .membership import is_alone, own_directory
 from .purgatory import Purgatory
-from .quorum_member import member_of
+from .quorum_member import first_voters_of, member_of
 from .replication.assignments import Assignments
 from .replication.fetching import Fetching
 from .replication.isr_changes import IsrChanges
@@ -130,7 +130,7 @@ class Broker:
         self.doing = f"it opens the data directory {data_dir}"
         sources = await self._start_monitor()
         self._logs = logs = LogManager(files, data_dir, self.runtime, manager_config(config))
-        await logs.open(self.node_id, config["cluster.id"])
+        await logs.open(self.node_id, config["cluster.id"], own_directory(config))
         await self._server.bind()
         self.doing = "it reads the cluster's metadata"
         metadata = await self._open_metadata(logs, data_dir)
@@ -191,6 +191,9 @@ class Broker:
                 "metadata.log.dir: from there), or choose an empty directory"
             )
         member = member_of(self.config, self._server.controller_listeners, logs.cluster_id, logs.directory_id)
+        first = first_voters_of(self.config)
+        if metadata_log.is_new and metadata_log.snapshot is None and first.has(member.key) and not logs.found():
+            await metadata_log.format(first)
         return MetadataQuorum(metadata_log, image, self.runtime, member, ConnectionPeers(f"raft-{self.node_id}"))
 
     def _furnish(self, metadata: MetadataQuorum, logs: LogManager) -> Services:

@@ -151,6 +151,9 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       1),
     O("controller.quorum.fetch.timeout.ms", _I, "2000", "A leader of the quorum that does not answer for so long is "
       "given up, and so is one from which no majority fetches", 0),
+    O("controller.quorum.initial.controllers", _LIST, "", "ID@HOST:PORT:DIRECTORY_ID of each first voter of a new "
+      "cluster, as `kafka-storage format --initial-controllers` has them. Their new directories take these ids; where "
+      "there is metadata, nothing comes of it", own=True),
     O("controller.quorum.request.timeout.ms", _I, "2000", "How long a member of the quorum waits for another's answer",
       0),
     O("controller.quorum.retry.backoff.ms", _I, "20", "Pause before such a request is sent again", 0),

@@ -15,11 +15,13 @@ from .option import ConfigError
 
 VOTERS = "controller.quorum.voters"
 SERVERS = "controller.quorum.bootstrap.servers"
+INITIAL = "controller.quorum.initial.controllers"
 LISTENERS = "controller.listener.names"
 BROKER, CONTROLLER = "broker", "controller"
 MAX_PORT = 65535
 _ID = re.compile(r"\d{1,10}")
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}")
+_DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 Config = Mapping[str, Any]
@@ -33,22 +35,58 @@ class NodeAddress(NamedTuple):
     port: int
 
 
+class FirstVoter(NamedTuple):
+    """directory_id: 22 characters of base64."""
+
+    node_id: int
+    host: str
+    port: int
+    directory_id: str
+
+
 def voters(config: Config) -> list[NodeAddress]:
     """The voters of controller.quorum.voters, by their ids. Raises ConfigError."""
-    found: dict[int, NodeAddress] = {}
-    for text in config[VOTERS]:
+    return [NodeAddress(*each) for each in _voters(VOTERS, config[VOTERS])]
+
+
+def first_voters(config: Config) -> list[FirstVoter]:
+    """Those of controller.quorum.initial.controllers, by their ids. Raises ConfigError."""
+    pairs: list[tuple[str, str]] = []
+    for text in config[INITIAL]:
+        address, _, directory = text.rpartition(":")
+        if _DIRECTORY_ID.fullmatch(directory) is None:
+            raise _invalid(
+                INITIAL, text, "each entry is ID@HOST:PORT:DIRECTORY_ID, the last of 22 characters, as "
+                "`kafka-storage random-uuid` has"
+            )  # fmt: skip
+        if any(directory == other for _, other in pairs):
+            raise _invalid(INITIAL, text, "another voter has this directory id: give each its own")
+        pairs.append((address, directory))
+    listed = _voters(INITIAL, [address for address, _ in pairs])
+    directories = {int(address.partition("@")[0]): directory for address, directory in pairs}
+    return [FirstVoter(node_id, host, port, directories[node_id]) for node_id, host, port in listed]
+
+
+def own_directory(config: Config) -> str | None:
+    """The id that a new directory of this node takes, if it is one of the first voters."""
+    own = [each.directory_id for each in first_voters(config) if each.node_id == config["node.id"]]
+    return own[0] if own else None
+
+
+def _voters(option: str, texts: list[str]) -> list[tuple[int, str, int]]:
+    """(node id, host, port) by their ids. texts: ID@HOST:PORT."""
+    found: dict[int, tuple[int, str, int]] = {}
+    for text in texts:
         node_id, at, address = text.partition("@")
         if not at or _ID.fullmatch(node_id) is None:
-            raise _invalid(VOTERS, text, "each entry is ID@HOST:PORT")
-        voter = NodeAddress(int(node_id), *_address(VOTERS, text, address))
-        if voter.node_id in found:
-            raise _invalid(VOTERS, ",".join(config[VOTERS]), f"voter {node_id} is there twice: give each its own id")
-        for other in found.values():
-            if (other.host, other.port) == (voter.host, voter.port):
-                raise _invalid(
-                    VOTERS, text, f"voter {other.node_id} has the same address: no majority could ever be reached"
-                )
-        found[int(node_id)] = voter
+            raise _invalid(option, text, "each entry is ID@HOST:PORT")
+        host, port = _address(option, text, address)
+        if int(node_id) in found:
+            raise _invalid(option, ",".join(texts), f"voter {node_id} is there twice: give each its own id")
+        for other, *its_address in found.values():
+            if its_address == [host, port]:
+                raise _invalid(option, text, f"voter {other} has the same address: no majority could ever be reached")
+        found[int(node_id)] = (int(node_id), host, port)
     return [found[node_id] for node_id in sorted(found)]
 
 
@@ -85,8 +123,27 @@ def check(config: Config) -> None:
         raise _invalid("cluster.id", cluster_id, "expected 22 characters of base64, as `kafka-storage random-uuid` has")
     listed = voters(config)
     servers(config)
+    if first := first_voters(config):
+        _check_first(config, listed, first)
     if not is_alone(config):
         _check_quorum(config, listed)
+
+
+def _check_first(config: Config, listed: list[NodeAddress], first: list[FirstVoter]) -> None:
+    text = ",".join(config[INITIAL])
+    if listed:
+        raise _invalid(INITIAL, text, f"{VOTERS} says for good who votes: leave one of them out")
+    if is_alone(config):
+        raise _invalid(INITIAL, text, f"this node is told of no other: name their controllers in {SERVERS}")
+    if len(first) % 2 == 0:
+        raise _invalid(
+            INITIAL, text, f"{len(first)} voters can lose no more of them than {len(first) - 1} can: name 1, 3 or 5"
+        )
+    if CONTROLLER not in config["process.roles"] and any(each.node_id == config["node.id"] for each in first):
+        raise _invalid(
+            INITIAL, text, f"node.id={config['node.id']} is among them and has not the role controller: leave it out, "
+            "or write process.roles=broker,controller"
+        )  # fmt: skip
 
 
 def _check_quorum(config: Config, listed: list[NodeAddress]) -> None:

@@ -10,7 +10,7 @@ from .cluster.quorum.member import Member, alone
 from .cluster.raft.raft import RaftOptions
 from .cluster.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from .config import BrokerConfig
-from .membership import is_alone, servers, voters
+from .membership import first_voters, is_alone, servers, voters
 from .server.listener import Listener
 
 
@@ -54,4 +54,16 @@ def _configured_voters(config: BrokerConfig, listener: str, own: tuple[Endpoint,
         return VoterSet.of([Voter(ReplicaKey(config["node.id"]), own)])
     return VoterSet.of(
         Voter(ReplicaKey(each.node_id or 0), (Endpoint(listener, each.host, each.port),)) for each in voters(config)
+    )
+
+
+def first_voters_of(config: BrokerConfig) -> VoterSet:
+    """Those that a new cluster begins with, so that its voters can be changed (KIP-853); empty if none are named."""
+    names = config["controller.listener.names"] or [""]
+    return VoterSet.of(
+        Voter(
+            ReplicaKey(each.node_id, uuid_from_str(each.directory_id)),
+            (Endpoint(names[0].upper(), each.host, each.port),),
+        )
+        for each in first_voters(config)
     )

@@ -13,12 +13,12 @@ import os
 import random
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import DeployError, counted
-from .nodes import cluster_id
+from .nodes import changing_voters, cluster_id, fixed_voters
 from .whole import write_whole
 
 if TYPE_CHECKING:
@@ -35,10 +35,22 @@ FREE_PORTS = range(20_000, 30_000)
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the brokers of a datacenter with several of them must know alike. controllers: HOST:PORT by their ids."""
+    """What the brokers of a datacenter with several of them must know alike. controllers: HOST:PORT by their ids.
+
+    directories: the ids of the first voters' directories, by their ids; none in a cluster of an earlier version, whose
+    voters stay those of its options. is_made: all of its brokers have served."""
 
     id: str
     controllers: list[str]
+    directories: list[str] = field(default_factory=list)
+    is_made: bool = False
+
+    @property
+    def quorum(self) -> dict[str, str]:
+        """The options that say who votes."""
+        if not self.directories:
+            return fixed_voters(self.controllers)
+        return changing_voters(self.controllers, [] if self.is_made else self.directories)
 
 
 def choose(topology: Topology, folder: Path) -> tuple[dict[str, str], dict[str, Cluster]]:
@@ -58,12 +70,25 @@ def choose(topology: Topology, folder: Path) -> tuple[dict[str, str], dict[str, 
     addresses = {name: ",".join(_addresses(name, dc, kept, ports)) for name, dc in topology.datacenters.items()}
     keep_addresses(folder, addresses)
     found = {
-        name: _cluster(dc, clusters.get(name), ports) for name, dc in topology.datacenters.items() if dc.brokers > 1
+        name: _cluster(name, dc, folder / "data" / name, clusters.get(name), ports)
+        for name, dc in topology.datacenters.items()
+        if dc.brokers > 1
     }
     if found:  # an id is kept as long as there may be data that has it, whatever the file names now
-        every = {name: asdict(each) for name, each in (clusters | found).items()}
-        write_whole(folder / CLUSTERS, json.dumps(every, indent=1))
+        _keep_clusters(folder, clusters | found)
     return addresses, found
+
+
+def note_made(folder: Path, clusters: Mapping[str, Cluster]) -> dict[str, Cluster]:
+    """These clusters are made: all of their brokers have served."""
+    made = {name: replace(each, is_made=True) for name, each in clusters.items()}
+    if made != clusters:
+        _keep_clusters(folder, kept_clusters(folder) | made)
+    return made
+
+
+def _keep_clusters(folder: Path, clusters: Mapping[str, Cluster]) -> None:
+    write_whole(folder / CLUSTERS, json.dumps({name: asdict(each) for name, each in clusters.items()}, indent=1))
 
 
 def kept_addresses(folder: Path) -> dict[str, str]:
@@ -86,7 +111,12 @@ def kept_clusters(folder: Path) -> dict[str, Cluster]:
     try:
         kept = json.loads(file.read_text())
         return {
-            name: Cluster(str(each["id"]), [str(address) for address in each["controllers"]])
+            name: Cluster(
+                str(each["id"]),
+                [str(address) for address in each["controllers"]],
+                [str(directory) for directory in each.get("directories", [])],
+                bool(each.get("is_made", False)),
+            )
             for name, each in kept.items()
         }
     except FileNotFoundError:
@@ -101,14 +131,21 @@ def kept_clusters(folder: Path) -> dict[str, Cluster]:
 def _check_size(data: Path, name: str, datacenter: Datacenter, cluster: Cluster | None) -> None:
     """DeployError: there is data of another number of brokers, which would be another cluster without it."""
     count = 1 if (data / META).exists() else 0
-    if cluster and any((data / str(i) / META).exists() for i in range(1, len(cluster.controllers) + 1)):
+    if cluster and _has_data(data, len(cluster.controllers)):
         count = len(cluster.controllers)
+        if cluster.directories and cluster.is_made and count < datacenter.brokers:
+            return  # the new ones join
     if count not in (0, datacenter.brokers):
         raise DeployError(
             f"datacenter {name} has the data of {counted(count, 'broker')}, and the file says "
             f"{counted(datacenter.brokers, 'broker')}: set brokers: {count}, or remove {data}, with all records, and "
             "begin anew"
         )
+
+
+def _has_data(data: Path, count: int) -> bool:
+    """Whether one of so many brokers has. data: the folder of theirs."""
+    return any((data / str(i) / META).exists() for i in range(1, count + 1))
 
 
 def keep_addresses(folder: Path, addresses: Mapping[str, str]) -> None:
@@ -156,10 +193,12 @@ def _free(host: str, ports: Iterator[int]) -> str:
     raise DeployError(f"every port of {host} from {FREE_PORTS[0]} to {FREE_PORTS[-1]} is in use")
 
 
-def _cluster(datacenter: Datacenter, kept: Cluster | None, ports: Iterator[int]) -> Cluster:
-    """Its id stays. A controller's address that is taken meanwhile is chosen anew: brokers alone know it."""
+def _cluster(name: str, datacenter: Datacenter, data: Path, kept: Cluster | None, ports: Iterator[int]) -> Cluster:
+    """Its id stays. A controller's address that is taken meanwhile is chosen anew: brokers alone know it. Where the log
+    has the voters' addresses, a majority of them must be right. data: the brokers' folders. DeployError."""
     before = kept.controllers if kept else []
-    controllers = []
+    is_old = kept is not None and _has_data(data, len(before))
+    controllers, taken = [], []
     for i in range(datacenter.brokers):
         if i < len(before):
             host, _, port = before[i].rpartition(":")
@@ -167,8 +206,24 @@ def _cluster(datacenter: Datacenter, kept: Cluster | None, ports: Iterator[int])
                 bindable(host, int(port))
                 controllers.append(before[i])
                 continue
+            taken.append(before[i])
         controllers.append(_free(LOOPBACK, ports))
-    return Cluster(kept.id if kept else cluster_id(os.urandom(16)), controllers)
+    if kept is None:
+        return Cluster(cluster_id(os.urandom(16)), controllers, _directories(datacenter))
+    if not is_old:
+        directories = kept.directories if len(kept.directories) == datacenter.brokers else _directories(datacenter)
+        return Cluster(kept.id, controllers, directories)
+    if kept.directories and 2 * len(taken) >= len(before):
+        raise DeployError(
+            f"datacenter {name}: {' and '.join(taken)}, where its controllers were, cannot be had again: without them "
+            "no majority of them finds each other; stop what listens there (`ss -ltnp`)"
+        )
+    return replace(kept, controllers=controllers)
+
+
+def _directories(datacenter: Datacenter) -> list[str]:
+    """Ids as Kafka makes them, of a new directory for each broker."""
+    return [cluster_id(os.urandom(16)) for _ in range(datacenter.brokers)]
 
 
 def bindable(host: str, port: int) -> None:

@@ -28,7 +28,7 @@ from .addresses import MAX_PORT
 from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
 from .launch import PORT_BASE, broker_arguments, mirror_arguments, stop_grace_s, worker_arguments
-from .nodes import CONTROLLER, Node, cluster_options, factor_of, lasting_cluster_id, nodes, topic_options
+from .nodes import CONTROLLER, Node, cluster_options, factor_of, fixed_voters, lasting_cluster_id, nodes, topic_options
 
 if TYPE_CHECKING:
     from .topology import Datacenter, Mirror, Topology, Worker
@@ -246,7 +246,7 @@ def _broker(topology: Topology, node: Node, address: str, target: bool) -> dict[
         advertised.append(f"{CONTROLLER}://{node.process}:{CONTROLLER_PORT}")
         listeners.append(f"{CONTROLLER}://0.0.0.0:{CONTROLLER_PORT}")
         controllers = [f"{each.process}:{CONTROLLER_PORT}" for each in nodes(name, datacenter)]
-        options = cluster_options(datacenter, node, controllers, lasting_cluster_id(topology.name, name))
+        options = cluster_options(datacenter, node, lasting_cluster_id(topology.name, name), fixed_voters(controllers))
     arguments = broker_arguments(datacenter, DATA, listeners, advertised, options)
     return {
         **_python("core_broker", arguments),

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from ..client.admin import NewTopic
 from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
 from .addresses import counted_up
-from .chosen import Cluster, choose
+from .chosen import Cluster, choose, note_made
 from .errors import DeployError, counted
 from .nodes import (
     CONTROLLER,
@@ -71,14 +71,18 @@ class Layout:
 
     def _broker(self, datacenter: Datacenter, node: Node) -> ProcessSpec:
         listeners, advertised = self.listeners(node)
-        cluster = self.clusters.get(node.datacenter)
-        options = cluster_options(datacenter, node, cluster.controllers, cluster.id) if cluster else {}
+        options = self.cluster_options(node)
         if node.node_id is not None and METRICS in datacenter.options:
             options[METRICS] = counted_up(str(datacenter.options[METRICS]), node.node_id - 1)
         data = str(self.folder / "data" / node.folder)
         command = (*python("core_broker"), *broker_arguments(datacenter, data, listeners, advertised, options))
         facts: dict[str, str | int] = {"datacenter": node.datacenter, "node_id": id_of(datacenter, node)}
         return ProcessSpec(node.process, command, KIND, stop_timeout_s=stop_grace_s(datacenter), facts=facts)
+
+    def cluster_options(self, node: Node) -> dict[str, str]:
+        """What a broker is told of its cluster."""
+        datacenter, cluster = self.topology.datacenters[node.datacenter], self.clusters.get(node.datacenter)
+        return cluster_options(datacenter, node, cluster.id, cluster.quorum) if cluster else {}
 
     def listeners(self, node: Node) -> tuple[list[str], list[str]]:
         """Where a broker listens, and what clients are told: [NAME://]HOST:PORT each; nothing is told that differs."""
@@ -160,6 +164,9 @@ async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:
     know of it nevertheless, a line each."""
     brokers = [each for name in layout.topology.datacenters for each in layout.brokers(name)]
     await _ready(supervisor, [supervisor.start(each).spec.name for each in brokers])
+    made = replace(layout, clusters=note_made(layout.folder, layout.clusters))
+    for each in (spec for name in layout.topology.datacenters for spec in made.brokers(name)):
+        supervisor.change(each)
     differing = await asyncio.gather(
         *(create_topics(layout.addresses[name], name, dc) for name, dc in layout.topology.datacenters.items())
     )

@@ -7,7 +7,7 @@ is a controller, too, and all of them vote: they reach each other's controllers 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ SAFE_FACTOR, SAFE_IN_SYNC = 3, 2  # from this factor on, so many replicas have w
 KIND = "broker"
 IN_SYNC = "min.insync.replicas"
 METRICS = "metrics.listener"
+BETWEEN_BY = "inter.broker.listener.name"  # the listener of brokers by which the others of their cluster reach them
 SELECTOR = "replica.selector.class"
 BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"  # consumers with client.rack read in their rack
 # Broker options that a topology sets where it has several brokers, and what is said of one that it gives itself.
@@ -32,6 +33,7 @@ SET_FOR_SEVERAL = {
         (
             "broker.id", "node.id", "cluster.id", "process.roles", "controller.listener.names",
             "controller.quorum.voters", "controller.quorum.bootstrap.servers",
+            "controller.quorum.initial.controllers", "controller.quorum.auto.join.enable",
         ),
         "the topology says this to each of several brokers: leave it out",
     ),
@@ -69,9 +71,9 @@ def id_of(datacenter: Datacenter, node: Node) -> int:
     return node.node_id or (int(said) if said.isdecimal() else 1)  # what else is said, the broker refuses by name
 
 
-def cluster_options(datacenter: Datacenter, node: Node, controllers: Sequence[str], cluster: str) -> dict[str, str]:
+def cluster_options(datacenter: Datacenter, node: Node, cluster: str, quorum: Mapping[str, str]) -> dict[str, str]:
     """What a broker is told of its cluster, beside the options that people give, which count before the defaults in it.
-    controllers: HOST:PORT of each broker's controller, by their ids. cluster: its id."""
+    cluster: its id. quorum: who votes, by `fixed_voters` or `changing_voters`."""
     if node.node_id is None:
         return {}
     factor = str(datacenter.default_factor)
@@ -80,7 +82,7 @@ def cluster_options(datacenter: Datacenter, node: Node, controllers: Sequence[st
         "process.roles": "broker,controller",
         "cluster.id": cluster,
         "controller.listener.names": CONTROLLER,
-        "controller.quorum.voters": ",".join(f"{i}@{address}" for i, address in enumerate(controllers, 1)),
+        **quorum,
     }
     if datacenter.racks:
         found["broker.rack"] = datacenter.racks[(node.node_id - 1) % len(datacenter.racks)]
@@ -92,6 +94,26 @@ def cluster_options(datacenter: Datacenter, node: Node, controllers: Sequence[st
     if datacenter.racks:
         defaults[SELECTOR] = BY_RACK
     return found | {option: value for option, value in defaults.items() if option not in datacenter.options}
+
+
+def fixed_voters(controllers: Sequence[str]) -> dict[str, str]:
+    """Options of a quorum whose voters are these for good. controllers: HOST:PORT by their ids."""
+    return {"controller.quorum.voters": ",".join(f"{i}@{address}" for i, address in enumerate(controllers, 1))}
+
+
+def changing_voters(controllers: Sequence[str], directories: Sequence[str]) -> dict[str, str]:
+    """Options of a quorum whose voters are in its log (KIP-853). controllers: HOST:PORT by their ids. directories: of
+    the first voters, as long as the cluster may not be made yet; a broker with an empty disk would take the id of the
+    one that it lost, which has voted and may not do so again. Without them it gets a new one, and joins."""
+    found = {
+        "controller.quorum.bootstrap.servers": ",".join(controllers),
+        "controller.quorum.auto.join.enable": "true",
+    }
+    if directories:
+        pairs = enumerate(zip(controllers, directories, strict=True), 1)
+        first = ",".join(f"{i}@{address}:{directory}" for i, (address, directory) in pairs)
+        found["controller.quorum.initial.controllers"] = first
+    return found
 
 
 def factor_of(datacenter: Datacenter, topic: Topic) -> int:

@@ -272,6 +272,10 @@ class Supervisor:
         process = self.processes[spec.name] = Process(spec, self)
         return process
 
+    def change(self, spec: ProcessSpec) -> None:
+        """From its next start on, a process that runs is to be as this says."""
+        self.processes[spec.name].spec = spec
+
     async def until(self, name: str, *states: State, timeout_s: float = 60.0, crashes: int | None = None) -> Status:
         """Wait until the process is in one of `states`; SupervisorError when it failed, crashed so often, or the time
         is over."""

@@ -65,8 +65,8 @@ class Datacenter(_Strict):
 
     brokers: int = Field(
         default=1,
-        description="How many brokers, 1, 3 or 5: each is a controller, too, and a majority of them must be there. It "
-        "stays as it was at the first start.",
+        description="How many brokers, 1, 3 or 5: each is a controller, too, and a majority of them must be there. "
+        "Later, 3 may become 5.",
     )
     racks: list[Annotated[str, Field(min_length=1)]] = Field(
         default=[],

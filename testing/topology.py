@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ..deploy.options import check_options
 from ..deploy.topology import load, parse, with_brokers
@@ -186,6 +188,33 @@ class IsthmusTopology:
         """`kill -9` of the broker that is the controller; gives its node id."""
         self.changed = True
         return int(self._call("kill_controller", datacenter=datacenter))
+
+    def cut(
+        self, name: str, *, broker: int | None = None, way: Literal["both", "in", "out"] = "both"
+    ) -> AbstractContextManager[None]:
+        """Cut a broker off from the other brokers of its cluster, its controller too, as a cable is cut: no byte comes
+        through, and no connection is closed. Clients and mirrors reach it as before. way: "in", it hears nothing of the
+        others, while they hear it; "out", the other way round.
+
+        It is cut off when this returns, until `heal`, or the end of a `with`:
+
+            with topology.cut("ewr", broker=topology.leader("ewr", "flights", 0)):
+                ...
+        """
+        self.changed = True
+        self._call("cut", name=name, broker=broker, way=way)
+        return self._until_healed(name, broker)
+
+    @contextmanager
+    def _until_healed(self, name: str, broker: int | None) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.heal(name, broker=broker)
+
+    def heal(self, name: str, *, broker: int | None = None) -> None:
+        """Join a broker to the others again, or all brokers of a datacenter that are cut off."""
+        self._call("heal", name=name, broker=broker)
 
     def cut_wan(self, *mirrors: str) -> None:
         """Cut the line between these mirrors (all, where none is named) and their targets, as a cable is cut: no byte

@@ -126,8 +126,9 @@ class LogManager:
 
     # --- The directory ------------------------------------------------------------------------------------------------
 
-    async def open(self, node_id: int, cluster_id: str | None = None) -> None:
+    async def open(self, node_id: int, cluster_id: str | None = None, new_directory_id: str | None = None) -> None:
         """Take the data directory; create it if it does not exist. cluster_id: the expected id; None accepts any.
+        new_directory_id: what a new one gets, see `identify`.
 
         Raises KafkaError: the directory is in use, belongs to another node or cluster, or cannot be read.
         """
@@ -135,7 +136,9 @@ class LogManager:
             await self.files.run(make_directory, self.files, self.data_dir)
             self._lock = self.files.lock(self._path(LOCK_FILE))
             path = self._path(META_PROPERTIES)
-            self.cluster_id, self.directory_id = identify(self.files, path, node_id, cluster_id, self.runtime)
+            self.cluster_id, self.directory_id = identify(
+                self.files, path, node_id, cluster_id, self.runtime, new_directory_id
+            )
             for directory in await self.files.run(self._tidy):
                 self.removals.add(directory)
             self.was_clean &= self.checkpoints.load()

@@ -21,6 +21,7 @@ from integration_tests.histories.clusters import NODES, Cluster
 from integration_tests.histories.history import Fault, History
 from integration_tests.histories.network import CLIENTS
 from integration_tests.histories.workers import SETTLE_S
+from integration_tests.waiting import until
 from isthmus.client import Admin, Client, TopicPartition
 from isthmus.client.errors import ClientError
 from isthmus.protocol.errors import KafkaError
@@ -91,7 +92,15 @@ def _empty(cluster: Cluster, node: int, topic: str) -> None:
 
 def _fill(cluster: Cluster, node: int, topic: str) -> None:
     cluster.emptied.pop(node, None)
-    _move(cluster, topic, SETTLE_S)
+
+    def moved() -> bool:
+        try:
+            _move(cluster, topic, SETTLE_S)
+        except (KafkaError, ClientError):  # another fault lasts: the controller's disk may be full
+            return False
+        return True
+
+    until(moved, f"node {node} is given replicas again", SETTLE_S)
 
 
 Deed = Callable[[Cluster, int, str], None]  # the topic

@@ -121,7 +121,9 @@ class Disk:
         return self.path / "filler"
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Leave no room. Raises OSError if the file system is not there any more: it would fill up the machine's."""
+        if not self.path.is_mount():
+            raise OSError(f"{self.path} is no file system of its own any more: was the folder deleted?")
         subprocess.run(["dd", "if=/dev/zero", f"of={self._filler}", "bs=4096"], capture_output=True)
 
     def empty(self) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
 from integration_tests.waiting import until
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
+from isthmus.client.connection import connect
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import produce
+from isthmus.protocol.records import build_batch
+from isthmus.runtime import wall_ms
 from isthmus.testing import IsthmusTestingError, IsthmusTopology
 from isthmus.testing.choice import Backend
 
@@ -22,6 +28,7 @@ mirrors:
 """
 COUNT = 200
 WAIT_S = 40.0
+ANSWER_MS = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +146,42 @@ def test_a_broker_that_hangs_is_found_out_and_comes_back(shops: IsthmusTopology)
         shops.wait_in_sync("north", timeout_s=0.1)
     shops.unpause("north", broker=hung)
     shops.wait_in_sync("north")
+
+
+async def one_more(address: str, value: bytes) -> ErrorCode:
+    """What this broker, and no other, answers to a record of orders-0 under acks=all."""
+    data = produce.PartitionProduceData(index=0, records=build_batch([(wall_ms(), None, value, [])]))
+    topic = produce.TopicProduceData(name="orders", partition_data=[data])
+    request = produce.Request(acks=-1, timeout_ms=ANSWER_MS, topic_data=[topic])
+    connection = await connect(address, "test", ANSWER_MS)
+    try:
+        answer = await connection.request(produce.API, request, 2 * ANSWER_MS, version=9)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(("way", "first"), [("both", 3000), ("in", 4000), ("out", 5000)])
+def test_a_leader_that_is_cut_off_acknowledges_nothing_and_another_leads(
+    shops: IsthmusTopology, way: Literal["both", "in", "out"], first: int
+) -> None:
+    """Clients reach it all the while: what it says comes from itself."""
+    old = shops.leader("north", "orders", 0)
+    address = shops.brokers("north")[old]
+    others = ",".join(each for each in shops.brokers("north").values() if each != address)
+    assert asyncio.run(one_more(address, b"1")) is ErrorCode.NONE  # the control
+    with shops.cut("north", broker=old, way=way):
+        assert asyncio.run(one_more(address, b"-%d" % first)) is not ErrorCode.NONE
+        until(lambda: shops.leader("north", "orders", 0) != old, "another leads", WAIT_S)
+        asyncio.run(produced(others, first))
+        with pytest.raises(IsthmusTestingError, match=r"not in sync within 0\.1 s"):
+            shops.wait_in_sync("north", timeout_s=0.1)
+    shops.wait_in_sync("north")
+    total = asyncio.run(held(shops.bootstrap("north"), "orders"))
+    sent = asyncio.run(consumed(shops.bootstrap("north"), "orders", total))
+    assert [each for each in sent if first <= each < first + COUNT] == list(range(first, first + COUNT))
+    # Fetches that wait at a leader are answered while followers hear it: who leads next may have the record.
+    assert way == "in" or -first not in sent
 
 
 async def held(bootstrap: str, topic: str) -> int:

@@ -96,6 +96,13 @@ class DockerTopology:
     async def heal(self, link: Mirror) -> None:
         await self._docker("network", "connect", f"{self._project}_{WAN}", self._ids[f"{link.name}-mirror"])
 
+    async def reach(self, part: Part, hears: bool, is_heard: bool) -> None:
+        if not (hears and is_heard):
+            raise IsthmusTestingError(
+                f"{part.process}: in Docker no broker is cut off from the others of its cluster: "
+                "set ISTHMUS_TESTING=local"
+            )
+
     async def log(self, part: Part) -> str:
         return await self._logs(self._ids[part.process])
 

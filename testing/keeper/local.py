@@ -1,9 +1,12 @@
 """A topology as processes of the local supervisor, with faults: kill is SIGKILL, pause is SIGSTOP, a cut WAN is relays
-that let nothing through.
+and gates that let nothing through.
 
 As in containers, a mirror stands in its source's datacenter and reaches its target over the WAN. So each mirror has a
 relay of its own, and its target's broker a listener of its own that is advertised under the relay's address: what the
 target tells the mirror of itself leads back to the relay.
+
+Where a datacenter has several brokers, they reach each other by listeners of their own, BETWEEN and the controllers',
+each advertised under the address of a gate. So a broker can be cut off from the others, and not from its clients.
 """
 
 from __future__ import annotations
@@ -20,16 +23,19 @@ from pathlib import Path
 from ...deploy.chosen import Cluster
 from ...deploy.errors import DeployError
 from ...deploy.launch import START_TIMEOUT_S, Layout, launch, mirror_arguments, python
-from ...deploy.nodes import Node, cluster_id
+from ...deploy.nodes import BETWEEN_BY, CONTROLLER, Node, cluster_id, nodes
 from ...deploy.supervisor import ProcessSpec, State, Supervisor
 from ...deploy.topology import Mirror, Topology
 from ..errors import IsthmusTestingError
 from ..owner import make_folder, remove_left_folders
 from ..ports import Ports
+from .gate import BOTH_OPEN, Gate
+from .options import check
+from .owners import owner
 from .parts import Part
 from .relay import HOST, Relay
 
-SET_HERE = ("advertised.listeners", "listener.security.protocol.map", "listeners", "log.dirs")
+BETWEEN = "BETWEEN"  # the listener of brokers for the others of their cluster
 STOPPED_POLL_S = 0.001
 _LOG_HINT = re.compile(r" \(log: [^)]*\)")  # of a folder that is removed with the error
 
@@ -45,17 +51,27 @@ class Line:
 
 @dataclass(frozen=True)
 class FaultyLayout(Layout):
-    """A layout whose mirrors go through relays."""
+    """A layout whose mirrors go through relays, and brokers of one cluster through gates."""
 
     lines: dict[str, list[Line]]  # by mirror; to each broker of its target, by their ids
+    gates: dict[str, list[dict[str, Gate]]]  # by datacenter, those of each broker, by their ids, by listener
+
+    def cluster_options(self, node: Node) -> dict[str, str]:
+        options = super().cluster_options(node)
+        return options | {BETWEEN_BY: BETWEEN} if options else {}
 
     def listeners(self, node: Node) -> tuple[list[str], list[str]]:
         mirrors = [link.name for link in self.topology.mirrors if link.target == node.datacenter]
         lines = [self.lines[name][(node.node_id or 1) - 1] for name in mirrors]
-        [main, *rest], _ = super().listeners(node)
+        gates = self.gates[node.datacenter][node.node_id - 1] if node.node_id else {}
+        [main, *_], _ = super().listeners(node)
         main = main if "://" in main else f"PLAINTEXT://{main}"
-        listeners = [main, *rest, *(f"{each.listener}://{HOST}:{each.port}" for each in lines)]
-        return listeners, [main, *(f"{each.listener}://{each.relay.address}" for each in lines)]
+        own = [main, *(f"{name}://{HOST}:{gate.target[1]}" for name, gate in gates.items())]
+        told = [main, *(f"{name}://{gate.address}" for name, gate in gates.items())]
+        return (
+            [*own, *(f"{each.listener}://{HOST}:{each.port}" for each in lines)],
+            [*told, *(f"{each.listener}://{each.relay.address}" for each in lines)],
+        )
 
     def mirror(self, link: Mirror) -> ProcessSpec:
         relays = ",".join(each.relay.address for each in self.lines[link.name])
@@ -73,6 +89,8 @@ class LocalTopology:
         self.addresses: dict[str, str] = {}
         self._ports = Ports()
         self._lines: dict[str, list[Line]] = {}
+        self._gates: dict[str, list[dict[str, Gate]]] = {}
+        self._reaches: dict[tuple[str, int], tuple[bool, bool]] = {}  # of brokers that are cut off
         self._folder: Path | None = None
         self._supervisor: Supervisor | None = None
 
@@ -85,12 +103,18 @@ class LocalTopology:
         for name, datacenter in self.topology.datacenters.items():
             self.addresses[name] = self._ports.of_datacenter(name, datacenter, self.fixed_ports)
             if datacenter.brokers > 1:
-                controllers = [f"{HOST}:{self._ports.take(HOST)}" for _ in range(datacenter.brokers)]
+                self._gates[name] = [
+                    {listener: self._gate(name) for listener in (BETWEEN, CONTROLLER)}
+                    for _ in range(datacenter.brokers)
+                ]
+                controllers = [gates[CONTROLLER].address for gates in self._gates[name]]
                 clusters[name] = Cluster(cluster_id(os.urandom(16)), controllers)
         for number, link in enumerate(self.topology.mirrors):
             count = self.topology.datacenters[link.target].brokers
             self._lines[link.name] = [self._line(f"WAN{number}") for _ in range(count)]
-        layout = FaultyLayout(self.topology, self.file, self._folder, self.addresses, clusters, self._lines)
+        layout = FaultyLayout(
+            self.topology, self.file, self._folder, self.addresses, clusters, self._lines, self._gates
+        )
         self._supervisor = Supervisor(self._folder)
         try:
             await launch(layout, self._supervisor)
@@ -104,6 +128,20 @@ class LocalTopology:
         relay.start()
         return Line(relay, listener, way_in)
 
+    def _gate(self, datacenter: str) -> Gate:
+        gate = Gate((HOST, self._ports.take(HOST)), lambda own, peer: owner(own, peer, self._pids(datacenter)))
+        gate.start()
+        return gate
+
+    def _pids(self, datacenter: str) -> dict[int, int]:
+        """Of the brokers that run, by their ids."""
+        if self._supervisor is None:
+            return {}
+        processes = self._supervisor.processes
+        every = nodes(datacenter, self.topology.datacenters[datacenter])
+        found = {each.node_id or 1: processes[each.process].status.pid for each in every if each.process in processes}
+        return {node_id: pid for node_id, pid in found.items() if pid}
+
     async def stop(self) -> None:
         """End everything; nothing is left of it."""
         if self._supervisor:
@@ -112,6 +150,8 @@ class LocalTopology:
             await self._supervisor.stop()
         for line in (each for lines in self._lines.values() for each in lines):
             line.relay.close()
+        for gate in (each for brokers in self._gates.values() for gates in brokers for each in gates.values()):
+            gate.close()
         self._ports.release()
         if self._folder:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
@@ -147,6 +187,16 @@ class LocalTopology:
         for line in self._lines[link.name]:
             line.relay.mend()
 
+    async def reach(self, part: Part, hears: bool, is_heard: bool) -> None:
+        self._reaches[part.name, part.node_id or 1] = hears, is_heard
+        brokers = dict(enumerate(self._gates[part.name], 1))
+        for here, gates in brokers.items():
+            hears, is_heard = self._reaches.get((part.name, here), BOTH_OPEN)
+            for there in brokers:
+                hears_there, is_heard_there = self._reaches.get((part.name, there), BOTH_OPEN)
+                for gate in gates.values():
+                    gate.let(there, inward=hears and is_heard_there, outward=is_heard and hears_there)
+
     async def log(self, part: Part) -> str:
         with contextlib.suppress(FileNotFoundError):
             return self._running.processes[part.process].log.read_text(errors="replace")
@@ -164,12 +214,3 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "Z"
-
-
-def check(topology: Topology) -> None:
-    for name, datacenter in topology.datacenters.items():
-        for option in SET_HERE:
-            if option in datacenter.options:
-                raise IsthmusTestingError(
-                    f"datacenters.{name}.options.{option}: tests set this themselves: leave it out of the topology"
-                )

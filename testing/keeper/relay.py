@@ -28,7 +28,7 @@ class Relay:
         self.target = target
         self.is_cut = False
         self._listening = socket.socket()
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, Connection] = {}
         self._connecting: dict[asyncio.Task[None], None] = {}
 
     @property
@@ -82,25 +82,32 @@ class Relay:
             task.add_done_callback(self._connecting.pop)
 
     async def _connect(self, near: socket.socket) -> None:
-        """Join `near` to a connection to the target; where that is refused, `near` hears so."""
-        far = socket.socket(socket.AF_INET6 if ":" in self.target[0] else socket.AF_INET)
-        for each in (near, far):
-            each.setblocking(False)
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        try:
-            await asyncio.get_running_loop().sock_connect(far, self.target)
-        except (OSError, asyncio.CancelledError):
-            far.close()
-            _reset(near)
+        far = await reached(self.target, near)
+        if far is None:
             return
-        connection = self._connections[id(near)] = _Connection(near, far, lambda: self._connections.pop(id(near), None))
+        connection = self._connections[id(near)] = Connection(near, far, lambda: self._connections.pop(id(near), None))
         if not self.is_cut:
             connection.open()
 
 
-class _Connection:
-    """Two sockets and the bytes between them, one direction each way."""
+async def reached(target: tuple[str, int], near: socket.socket) -> socket.socket | None:
+    """A connection to the target for who came by `near`; None where it is refused, and `near` has heard so."""
+    far = socket.socket(socket.AF_INET6 if ":" in target[0] else socket.AF_INET)
+    for each in (near, far):
+        each.setblocking(False)
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    try:
+        await asyncio.get_running_loop().sock_connect(far, target)
+    except (OSError, asyncio.CancelledError):
+        far.close()
+        _reset(near)
+        return None
+    return far
+
+
+class Connection:
+    """Two sockets and the bytes between them, one direction each way. Nothing comes through until it is opened."""
 
     def __init__(self, near: socket.socket, far: socket.socket, ended: Callable[[], object]) -> None:
         self._sockets = near, far
@@ -108,12 +115,15 @@ class _Connection:
         self._ways = _Way(near, far, self), _Way(far, near, self)
 
     def open(self) -> None:
-        for way in self._ways:
-            way.open()
+        self.let(True, True)
 
     def shut(self) -> None:
-        for way in self._ways:
-            way.shut()
+        self.let(False, False)
+
+    def let(self, inward: bool, outward: bool) -> None:
+        """Whether bytes come through from near to far, and from far to near."""
+        for way, is_open in zip(self._ways, (inward, outward), strict=True):
+            way.open() if is_open else way.shut()
 
     def way_ended(self) -> None:
         if all(way.ended for way in self._ways):
@@ -129,7 +139,7 @@ class _Connection:
 class _Way:
     """Bytes from one socket to another; at most CHUNK_BYTES are held."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket, connection: _Connection) -> None:
+    def __init__(self, source: socket.socket, sink: socket.socket, connection: Connection) -> None:
         self.ended = False
         self._source, self._sink, self._connection = source, sink, connection
         self._held = memoryview(b"")

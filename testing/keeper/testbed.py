@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...client import Admin, Client, TopicPartition
+from ...deploy.nodes import KIND
 from ...deploy.topology import Topology
 from ..errors import IsthmusTestingError
 from ..status import MirrorStatus
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 ASK_TIMEOUT_MS = 30_000  # for a cluster that may be choosing leaders anew
+WAYS = {"both": (False, False), "in": (False, True), "out": (True, False)}  # whether it hears others, and is heard
 
 
 class Backend(Protocol):
@@ -39,6 +41,9 @@ class Backend(Protocol):
     async def restart(self, part: Part) -> None: ...
     async def cut(self, link: Mirror) -> None: ...
     async def heal(self, link: Mirror) -> None: ...
+    async def reach(self, part: Part, hears: bool, is_heard: bool) -> None:
+        """Whether a broker hears the others of its cluster, and they hear it."""
+
     async def log(self, part: Part) -> str: ...
 
 
@@ -53,6 +58,7 @@ class Testbed:
         self._paused: dict[Part, None] = {}
         self._killed: dict[Part, None] = {}
         self._cut: dict[str, Mirror] = {}
+        self._cut_off: dict[Part, None] = {}  # brokers
 
     async def start(self) -> dict[str, str]:
         """HOST:PORT of each datacenter's brokers, with commas between."""
@@ -134,8 +140,28 @@ class Testbed:
                     self._cut[link.name] = link  # what could not be mended is still cut
                     raise
 
+    async def cut(self, name: str, broker: int | None, way: str) -> None:
+        """One that is cut off already is cut off in this way from now on."""
+        part = self._parts.one(name, broker)
+        if part.node_id is None:
+            way_out = "give its datacenter several brokers" if part.kind == KIND else "cut_wan cuts mirrors off"
+            raise IsthmusTestingError(f"{part.process} is no broker that has others beside it: {way_out}")
+        if way not in WAYS:
+            raise IsthmusTestingError(f"there is no way '{way}' to cut a broker off: say {', '.join(WAYS)}")
+        await self._backend.reach(part, *WAYS[way])
+        self._cut_off[part] = None
+
+    async def heal(self, name: str, broker: int | None) -> None:
+        """Those that are cut off, where several brokers are meant."""
+        for part in self._parts.find(name, broker):
+            if part in self._cut_off:
+                await self._backend.reach(part, True, True)
+                del self._cut_off[part]
+
     async def repair(self, timeout_s: float) -> None:
         """Undo every fault, and wait until all is ready."""
+        for part in list(self._cut_off):
+            await self.heal(part.process, None)
         if self._cut:
             await self.heal_wan(list(self._cut))
         for part in list(self._paused):
@@ -217,10 +243,10 @@ class Testbed:
         return {name for name in self._backend.addresses if not self._answering(name)}
 
     def _answering(self, datacenter: str) -> list[str]:
-        """The addresses of brokers that are neither paused nor killed."""
+        """The addresses of brokers that are neither paused nor killed, nor cut off, for these know no news."""
         parts = self._parts.brokers(datacenter)
         addresses = self._backend.addresses[datacenter].split(",")
-        away = {*self._paused, *self._killed}
+        away = {*self._paused, *self._killed, *self._cut_off}
         return [address for part, address in zip(parts, addresses, strict=True) if part not in away]
 
     @contextlib.asynccontextmanager
@@ -228,7 +254,7 @@ class Testbed:
         """Asks the brokers that run. IsthmusTestingError: none does."""
         addresses = self._answering(self._parts.datacenter(datacenter))
         if not addresses:
-            raise IsthmusTestingError(f"no broker of {datacenter} runs: unpause or restart one first")
+            raise IsthmusTestingError(f"no broker of {datacenter} can tell: unpause, restart or heal one first")
         client = Client(",".join(addresses), "isthmus-testing")
         try:
             await client.start(ASK_TIMEOUT_MS)

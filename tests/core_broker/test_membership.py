@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from isthmus.core_broker.config import BrokerConfig, ConfigError
-from isthmus.core_broker.membership import NodeAddress, is_alone, servers, voters
+from isthmus.core_broker.membership import (
+    FirstVoter,
+    NodeAddress,
+    first_voters,
+    is_alone,
+    own_directory,
+    servers,
+    voters,
+)
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 CONTROLLER = {
@@ -14,6 +22,14 @@ CONTROLLER = {
 }
 THREE = {
     "controller.quorum.voters": "2@b:9093,1@a:9093,3@[::1]:9093",
+    "controller.listener.names": "CONTROLLER",
+    "cluster.id": CLUSTER,
+}
+INITIAL = "controller.quorum.initial.controllers"
+A, B, C = ("kj0xpwPMaQ7IW0FXtAcZxA", "4ty-9FFvYG5R9guWnJvMHA", "BJoZpra4JRJggrV9hoo7Gg")
+NEW = {
+    INITIAL: f"2@b:9093:{B},1@a:9093:{A},3@[::1]:9093:{C}",
+    "controller.quorum.bootstrap.servers": "a:9093,b:9093",
     "controller.listener.names": "CONTROLLER",
     "cluster.id": CLUSTER,
 }
@@ -41,6 +57,18 @@ def test_voters_come_by_their_ids() -> None:
     assert not is_alone(config)
 
 
+def test_first_voters_have_their_directories() -> None:
+    config = BrokerConfig(NEW)
+    assert first_voters(config) == [
+        FirstVoter(1, "a", 9093, A),
+        FirstVoter(2, "b", 9093, B),
+        FirstVoter(3, "::1", 9093, C),
+    ]
+    assert own_directory(config) == A
+    assert own_directory(BrokerConfig({**NEW, "node.id": "4"})) is None
+    assert not is_alone(config)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -64,6 +92,17 @@ def test_nodes_of_all_roles_have_others(options: dict[str, str]) -> None:
         ({"process.roles": "controller"}, "process.roles: where are the controllers"),
         ({"metadata.log.dir": "/m", "log.dirs": "/d"}, "the metadata log is in log.dirs"),
         ({"cluster.id": "mine"}, "cluster.id: expected 22 characters"),
+        ({**NEW, INITIAL: "1@a:9093"}, "each entry is ID@HOST:PORT:DIRECTORY_ID"),
+        ({**NEW, INITIAL: f"a:9093:{A}"}, "each entry is ID@HOST:PORT"),
+        ({**NEW, INITIAL: f"1@a:9093:{A},2@b:9093:{A},3@c:9093:{C}"}, "another voter has this directory id"),
+        ({**NEW, INITIAL: f"1@a:9093:{A},1@b:9093:{B},3@c:9093:{C}"}, "voter 1 is there twice"),
+        ({**NEW, INITIAL: f"1@a:9093:{A},2@b:9093:{B}"}, "2 voters can lose no more of them than 1 can"),
+        (
+            {**NEW, "controller.quorum.voters": "1@a:9093,2@b:1,3@c:1"},
+            "controller.quorum.voters says for good who votes",
+        ),
+        ({INITIAL: f"1@a:9093:{A}"}, "this node is told of no other: name their controllers in"),
+        ({**NEW, "process.roles": "broker"}, "node.id=1 is among them and has not the role controller"),
         ({"controller.quorum.voters": "a:9093"}, "each entry is ID@HOST:PORT"),
         ({"controller.quorum.voters": "1@a"}, "expected HOST:PORT"),
         ({"controller.quorum.bootstrap.servers": "a"}, "expected HOST:PORT"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
-from isthmus.deploy.chosen import FREE_PORTS, KEPT
+from isthmus.deploy.chosen import CLUSTERS, FREE_PORTS, KEPT, note_made
 from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import Layout, last_words
 from isthmus.deploy.nodes import factor_of, lasting_cluster_id, topic_options
@@ -101,14 +102,17 @@ def test_several_brokers_are_told_of_each_other_and_of_nobody_else(tmp_path):
     options = [options_of(each.command) for each in specs]
     assert [each["node.id"] for each in options] == ["1", "2", "3"]
     assert [each["broker.rack"] for each in options] == ["x", "y", "x"]
-    for name in ("cluster.id", "controller.quorum.voters", "controller.listener.names"):
+    initial, servers = "controller.quorum.initial.controllers", "controller.quorum.bootstrap.servers"
+    for name in ("cluster.id", initial, servers, "controller.listener.names"):
         assert len({each[name] for each in options}) == 1
     listens = [tuple(each for each in spec.command if each.startswith("--listen=")) for spec in specs]
     clients = [mine.removeprefix("--listen=PLAINTEXT://") for mine, _ in listens]
     controllers = [theirs.removeprefix("--listen=CONTROLLER://") for _, theirs in listens]
     assert layout.addresses["a"] == ",".join(clients)
-    voters = ",".join(f"{i}@{address}" for i, address in enumerate(controllers, 1))
-    assert options[0]["controller.quorum.voters"] == voters
+    assert options[0][servers] == ",".join(controllers)
+    directories = layout.clusters["a"].directories
+    voters = ",".join(f"{i}@{at}:{directories[i - 1]}" for i, at in enumerate(controllers, 1))
+    assert options[0][initial] == voters and len(set(directories)) == 3
     assert len({*clients, *controllers, layout.addresses["b"]}) == 7
     assert len({each for spec in specs for each in spec.command if each.startswith("--data=")}) == 3
 
@@ -172,3 +176,66 @@ def test_why_a_supervisor_gave_up_is_its_last_error_to_the_end(tmp_path):
     assert last_words(log) == f"the supervisor died, and said at last: Killed (log: {log})"
     log.write_text("")
     assert "said at last: nothing" in last_words(log)
+
+
+FIVE = parse("name: t\ndatacenters: {a: {brokers: 5}, b: {}}", "t.yaml")
+INITIAL, AUTO_JOIN = "controller.quorum.initial.controllers", "controller.quorum.auto.join.enable"
+
+
+def has_data(folder, count):
+    for i in range(1, count + 1):
+        (folder / f"data/a/{i}").mkdir(parents=True)
+        (folder / f"data/a/{i}/meta.properties").touch()
+
+
+def voting(folder, topology=THREE):
+    layout = Layout.make(topology, FLIGHTS, folder)
+    return layout, [options_of(each.command) for each in layout.brokers("a")]
+
+
+def test_first_voters_are_named_until_all_have_served(tmp_path):
+    layout, before = voting(tmp_path)
+    has_data(tmp_path, 2)
+    assert [each[INITIAL] for each in voting(tmp_path)[1]] == [each[INITIAL] for each in before]
+    note_made(tmp_path, layout.clusters)
+    _, after = voting(tmp_path)
+    assert not any(INITIAL in each for each in after) and all(each[AUTO_JOIN] == "true" for each in after)
+    shutil.rmtree(tmp_path / "data")  # to begin anew
+    assert all(INITIAL in each for each in voting(tmp_path)[1])
+
+
+def test_cluster_that_is_made_may_grow(tmp_path):
+    layout, _ = voting(tmp_path)
+    has_data(tmp_path, 3)
+    with pytest.raises(DeployError, match="has the data of 3 brokers, and the file says 5"):
+        voting(tmp_path, FIVE)
+    note_made(tmp_path, layout.clusters)
+    grown, options = voting(tmp_path, FIVE)
+    assert len(options) == 5 and grown.clusters["a"].controllers[:3] == layout.clusters["a"].controllers
+    with pytest.raises(DeployError, match="has the data of 5 brokers, and the file says 3"):
+        voting(tmp_path)
+
+
+def test_cluster_of_an_earlier_version_goes_on_with_the_voters_of_its_options(tmp_path):
+    layout, _ = voting(tmp_path)
+    has_data(tmp_path, 3)
+    cluster = layout.clusters["a"]
+    (tmp_path / CLUSTERS).write_text(json.dumps({"a": {"id": cluster.id, "controllers": cluster.controllers}}))
+    layout, options = voting(tmp_path)
+    voters = ",".join(f"{i}@{address}" for i, address in enumerate(cluster.controllers, 1))
+    assert all(each["controller.quorum.voters"] == voters for each in options)
+    assert not any(INITIAL in each or AUTO_JOIN in each for each in options)
+    note_made(tmp_path, layout.clusters)
+    assert voting(tmp_path)[1] == options
+
+
+def test_addresses_of_a_majority_of_controllers_must_stay(tmp_path):
+    layout, _ = voting(tmp_path)
+    has_data(tmp_path, 3)
+    first, second, _ = (each.rpartition(":") for each in layout.clusters["a"].controllers)
+    with (
+        socket.create_server((first[0], int(first[2]))),
+        socket.create_server((second[0], int(second[2]))),
+        pytest.raises(DeployError, match=rf"{first[2]} and .*{second[2]}, where its controllers were"),
+    ):
+        voting(tmp_path)

@@ -73,6 +73,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (COME_AND_GO,),
     ),
     Mutant(
+        "a broker is unfenced before it knows that it was fenced",
+        HEARTBEAT,
+        " and self.metadata_offset >= broker.fenced_at",
+        "",
+        (COME_AND_GO,),
+    ),
+    Mutant(
         "a broker may stop before the others know who leads now",
         HEARTBEAT,
         "all_know = offset is not None and offset <= _known_to_all(view)",

@@ -37,6 +37,18 @@ def followers_join_behind(stack: contextlib.ExitStack) -> None:
     _replace(stack, Leadership, "joins", joins)
 
 
+def followers_join_before_they_have_deleted(stack: contextlib.ExitStack) -> None:
+    """A follower is in sync that begins before what was deleted while its broker was dead."""
+    from isthmus.core_broker.replication.leadership import Leadership
+
+    real = Leadership.joins
+
+    def joins(self: Any, broker_id: int, high_watermark: int, own_start: int, leader_epoch: int) -> Any:
+        return real(self, broker_id, high_watermark, -1, leader_epoch)
+
+    _replace(stack, Leadership, "joins", joins)
+
+
 def changes_count_before_they_are_agreed(stack: contextlib.ExitStack) -> None:
     """In-sync replicas are those that the leader has asked for, not also those that the controller has agreed to."""
     from isthmus.core_broker.replication.leadership import Leadership
@@ -220,6 +232,19 @@ def followers_do_not_save_where_they_begin(stack: contextlib.ExitStack) -> None:
     _replace(stack, Fetcher, "_save_starts", save_starts)
 
 
+def what_was_never_committed_stays(stack: contextlib.ExitStack) -> None:
+    """A follower keeps all before its leader's log start, though the leader has forgotten what its epochs were."""
+    from isthmus.core_broker.replication.fetching import Copy
+
+    real = Copy.__init__
+
+    def begin(self: Any, partition: Any) -> None:
+        real(self, partition)
+        self.has_joined = True
+
+    _replace(stack, Copy, "__init__", begin)
+
+
 # --- Coordinators -----------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +287,7 @@ PLANTS: dict[str, Plant] = {
     "divergence-is-ignored": divergence_is_ignored,
     "followers-believe-any-high-watermark": followers_believe_any_high_watermark,
     "followers-do-not-save-where-they-begin": followers_do_not_save_where_they_begin,
+    "followers-join-before-they-have-deleted": followers_join_before_they_have_deleted,
     "followers-join-behind": followers_join_behind,
     "followers-serve-all-they-have": followers_serve_all_they_have,
     "followers-tell-before-they-have-synced": followers_tell_before_they_have_synced,
@@ -274,4 +300,5 @@ PLANTS: dict[str, Plant] = {
     "producers-are-not-followed": producers_are_not_followed,
     "too-few-in-sync-do-not-matter": too_few_in_sync_do_not_matter,
     "truncation-to-the-high-watermark": truncation_to_the_high_watermark,
+    "what-was-never-committed-stays": what_was_never_committed_stays,
 }

@@ -121,6 +121,18 @@ def fenced_brokers_stay_in_sync(stack: contextlib.ExitStack) -> None:
     _replace(stack, fence_broker, "fenced", lambda view, broker: real(view, broker)[-1:])
 
 
+def fenced_brokers_need_not_know_it(stack: contextlib.ExitStack) -> None:
+    """A broker that hung is unfenced before it knows that it was fenced, and that others lead what it led."""
+    from isthmus.core_broker.cluster.controller.broker_heartbeat import BrokerHeartbeat
+
+    real = BrokerHeartbeat._next
+
+    def after(self: Any, now: Any, broker: Any, view: Any, is_caught_up: bool) -> Any:
+        return real(self, now, dataclasses.replace(broker, fenced_at=-1), view, is_caught_up)
+
+    _replace(stack, BrokerHeartbeat, "_next", after)
+
+
 def moves_do_not_wait(stack: contextlib.ExitStack) -> None:
     """A reassignment ends at once: the replicas that go are gone before those that come are in sync."""
     from isthmus.core_broker.cluster.controller import partition_change
@@ -198,6 +210,7 @@ PLANTS: dict[str, Plant] = {
     "controllers-decide-too-soon": controllers_decide_too_soon,
     "elections-are-always-unclean": elections_are_always_unclean,
     "elections-forget-the-epoch": elections_forget_the_epoch,
+    "fenced-brokers-need-not-know-it": fenced_brokers_need_not_know_it,
     "fenced-brokers-stay-in-sync": fenced_brokers_stay_in_sync,
     "levels-that-some-do-not-know": levels_that_some_do_not_know,
     "moves-do-not-wait": moves_do_not_wait,

@@ -58,6 +58,9 @@ class Told:
     async def heal(self, link: Mirror) -> None:
         self.calls.append(f"heal {link.name}")
 
+    async def reach(self, part: Part, hears: bool, is_heard: bool) -> None:
+        self.calls.append(f"{part.process} hears {hears} is heard {is_heard}")
+
     async def log(self, part: Part) -> str:
         return f"log of {part.process}"
 
@@ -171,6 +174,30 @@ def test_one_broker_of_several_is_hurt_or_all_that_are_left() -> None:
     assert not [call for call in calls[4:] if not call.startswith("ready")]
 
 
+def test_a_broker_is_cut_off_its_way_and_joined_again() -> None:
+    tested, calls = cluster()
+    run(tested.cut("north", 2, "in"), tested.cut("north-broker-2", None, "both"), tested.cut("north", 3, "out"))
+    assert calls == [
+        "north-broker-2 hears False is heard True",
+        "north-broker-2 hears False is heard False",
+        "north-broker-3 hears True is heard False",
+    ]
+    calls.clear()
+    run(tested.heal("north", 1), tested.heal("north", 3), tested.repair(1.0), tested.heal("north", None))
+    assert calls[:2] == ["north-broker-3 hears True is heard True", "north-broker-2 hears True is heard True"]
+    assert not [call for call in calls[2:] if "hears" in call]
+
+
+def test_what_cannot_be_cut_off_is_told_what_can() -> None:
+    tested, calls = cluster()
+    alone = "is no broker that has others beside it"
+    assert refused(tested.cut("office", None, "both")).startswith(f"office-broker {alone}: give its datacenter several")
+    assert refused(tested.cut("north-office", None, "both")) == f"north-office-mirror {alone}: cut_wan cuts mirrors off"
+    assert refused(tested.cut("north", None, "both")).startswith("'north' is 3 brokers: say north-broker-1 or")
+    assert refused(tested.cut("north", 1, "up")) == "there is no way 'up' to cut a broker off: say both, in, out"
+    assert not calls
+
+
 def test_brokers_that_are_left_are_asked_in_place_of_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, str]] = []
 
@@ -183,7 +210,10 @@ def test_brokers_that_are_left_are_asked_in_place_of_those_that_are_not(monkeypa
     tested, _ = cluster()
     run(tested.kill("north", 1), tested.mirror_status([]), tested.pause("north"), tested.mirror_status([]))
     assert asked == [{"north": "h:2,h:3", "office": "h:4"}, {"office": "h:4"}]
-    assert refused(tested.leader("north", "a", 0)) == "no broker of north runs: unpause or restart one first"
+    run(tested.unpause("north"), tested.cut("north", 2, "out"), tested.mirror_status([]))
+    assert asked.pop() == {"north": "h:3", "office": "h:4"}  # one that is cut off knows no news
+    run(tested.pause("north"))
+    assert refused(tested.leader("north", "a", 0)) == "no broker of north can tell: unpause, restart or heal one first"
 
 
 def test_paused_and_killed_brokers_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

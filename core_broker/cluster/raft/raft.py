@@ -823,10 +823,9 @@ class Raft:
             self._fetch_from_any()  # another leader may have been elected
             return
         if self._now_ms >= role.update_at_ms:
-            role.update_at_ms = self._now_ms + UPDATE_VOTER_FETCH_TIMEOUTS * self.options.fetch_timeout_ms
-            request = self._own_change()
-            if request is not None:
-                self._send(self.leader_id, self.leader_endpoints, request)
+            request = self._own_change()  # it is not sent while a fetch is under way, but after it
+            if request is None or self._send(self.leader_id, self.leader_endpoints, request) is not None:
+                role.update_at_ms = self._now_ms + UPDATE_VOTER_FETCH_TIMEOUTS * self.options.fetch_timeout_ms
         if role.snapshot is not None:
             part = m.FetchSnapshot(self.me, self.epoch, role.snapshot, role.position)
             self._send(self.leader_id, self.leader_endpoints, part)

@@ -392,8 +392,8 @@ class _Fetch:
 
     def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
         code = error.code
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self._may_be_led_elsewhere(wanted):
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            code = self._out_of_range(wanted)
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return PartitionData(
@@ -404,17 +404,21 @@ class _Fetch:
             records=[],
         )
 
-    def _may_be_led_elsewhere(self, wanted: Wanted) -> bool:
-        """Whether a consumer that asks for more than there is, or has a record of a later leader, has it from one of
-        which this broker, cut off or stopped for a while, has not heard. It would begin anew, from the earliest offset
-        or behind the latest. One that tells its leader epoch (KIP-320) is refused for that."""
+    def _out_of_range(self, wanted: Wanted) -> ErrorCode:
+        """The code for an offset that is not here. A consumer begins anew for OFFSET_OUT_OF_RANGE, from the earliest
+        offset or behind the latest. So it is not told that where others may have what it asks for: by a follower that
+        lacks it yet, nor by a leader that has not heard of a newer one, being cut off or stopped for a while. One that
+        tells its leader epoch (KIP-320) is refused for that."""
         partition = wanted.partition
         if self._follows or partition is None:
-            return False
+            return ErrorCode.OFFSET_OUT_OF_RANGE
         is_there = wanted.fetch_offset <= partition.log.log_end_offset
         if is_there and wanted.last_fetched_epoch <= partition.leader_epoch:
-            return False
-        return not self._context.services.has_session()
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if not partition.leads:
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        is_leader = self._context.services.has_session()
+        return ErrorCode.OFFSET_OUT_OF_RANGE if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

@@ -18,10 +18,13 @@ from ..disk.small_files import (
 )
 
 
-def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runtime: Runtime) -> tuple[str, str]:
+def identify(
+    files: Files, path: str, node_id: int, cluster_id: str | None, runtime: Runtime, new_directory_id: str | None = None
+) -> tuple[str, str]:
     """The ids of the cluster and of the directory. They are created and written to `path` if they do not exist.
 
-    cluster_id: the expected id; None accepts the one in the file, or creates one. Raises KafkaError if the directory
+    cluster_id: the expected id; None accepts the one in the file, or creates one. new_directory_id: what a directory
+    without an id gets; None: a random one. Raises KafkaError if the directory
     belongs to another node or another cluster, OSError.
     """
     try:
@@ -43,7 +46,7 @@ def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runt
         _refuse_nameless(files, path)
     values = {
         "cluster.id": found.get("cluster.id") or cluster_id or _new_id(runtime),
-        "directory.id": found.get("directory.id") or _new_id(runtime),
+        "directory.id": found.get("directory.id") or new_directory_id or _new_id(runtime),
         "node.id": str(node_id),
         "version": META_VERSION,
         FORMAT: FORMAT_VERSION,

@@ -207,3 +207,26 @@ def test_follower_that_begins_before_what_was_deleted_joins_once_it_does_not():
     assert partition.follower_fetched(2, 9, 0, 0) is None
     change = partition.follower_fetched(2, 9, 5, 0)
     assert change is not None and change.isr == (1, 2)
+
+
+def test_follower_joins_with_all_that_the_leader_had_when_it_began_to_lead():
+    """That may be committed, though a new leader does not know it yet."""
+    partition, _ = make()
+    partition.place(1, [1, 2, 3], [1, 2])
+    partition.append(9, 0, 0)
+    partition.leadership.epoch_start = 9
+    assert partition.follower_fetched(3, 8, 0, 0) is None and partition.high_watermark == 0
+    change = partition.follower_fetched(3, 9, 0, 0)
+    assert change is not None and change.isr == (1, 2, 3)
+
+
+def test_nothing_is_committed_while_fewer_are_in_sync_than_min_insync_replicas():
+    partition, _ = make(min_insync_replicas="2")
+    partition.place(1, [1, 2], [1])
+    partition.append(9, 0, 0)
+    assert partition.high_watermark == 0
+    partition.follower_fetched(2, 9, 0, 0)
+    assert partition.high_watermark == 0  # it has asked to be in sync
+    partition.place(2, [1, 2], [1, 2])
+    partition.follower_fetched(2, 9, 0, 0)
+    assert partition.high_watermark == 9

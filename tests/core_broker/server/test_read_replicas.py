@@ -71,6 +71,8 @@ def test_a_leader_sends_consumers_to_the_replica_in_their_rack() -> None:
         assert (told.preferred_read_replica, told.error_code) == (NOBODY, ErrorCode.OFFSET_OUT_OF_RANGE)
         here = one(await nodes.ask(follower, asked(0, rack(follower)), SESSION_VERSION))
         assert here.records and here.preferred_read_replica == NOBODY
+        # It cannot know whether the leader has that. A consumer would begin anew for OFFSET_OUT_OF_RANGE.
+        assert one(await nodes.ask(follower, asked(4), SESSION_VERSION)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
 
     on_three_nodes(work)
 
