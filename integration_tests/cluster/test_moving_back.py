@@ -115,5 +115,8 @@ def test_a_live_cluster_goes_back_when_one_node_of_kafkas_is_left(tmp_path: Path
         ends = [sum(each["partition"] == index for each in consumer.events("record_data")) for index in range(3)]
         assert committed(kafkas) == dict(enumerate(ends))
         homes = [node.folder for node in cluster.nodes.values()]
-        for each in PARTITIONS:
-            until(lambda each=each: len({log_in(home, each) for home in homes}) == 1, f"{each}: equal bytes", SETTLE_S)
+        until(
+            lambda: all(len({log_in(home, name) for home in homes}) == 1 for name in PARTITIONS),
+            "replicas have equal bytes",
+            SETTLE_S,
+        )

@@ -46,7 +46,7 @@ def test_nothing_goes_to_a_broker_that_is_down() -> None:
         PlanError, match=r"t-0 has 2 replicas, and 1 brokers live beside broker 1: add one, or .* t --fac"
     ):
         drained(partitions((1, 3)), nodes, [1])
-    with pytest.raises(PlanError, match="that were drained .`isthmus broker drain 2 --undo`"):
+    with pytest.raises(PlanError, match=r"that were drained \(`isthmus broker drain 2 --undo`\)"):
         drained(partitions((1, 3)), [Broker(1), Broker(2, is_cordoned=True), Broker(3)], [1])
 
 
