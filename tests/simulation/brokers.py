@@ -53,6 +53,7 @@ class Cluster:
         self.options = dict(options or {})
         self.first_voters = list(range(1, (voters or size) + 1))
         self.hosts: dict[int, BrokerHost] = {}
+        self.lost_power_s: dict[int, float] = {}  # when last, by broker
         self.admin: Process = sim.machine("admin").start()
         self._starting: dict[int, asyncio.Task[None]] = {}
         for number in range(1, size + 1):
@@ -132,6 +133,8 @@ class Cluster:
         running = self._starting.get(number)
         if running is not None and not running.done():
             running.cancel()
+        if power:
+            self.lost_power_s[number] = self.sim.loop.time()
         self.hosts[number].kill(power=power)
 
     async def stop(self, number: int) -> None:

@@ -20,6 +20,7 @@ from .history import Batch
 T = TypeVar("T")
 
 LOOK_S = 1.0  # between two looks
+UNHEARD_S = 10.0  # in which a leader learns that an in-sync follower is dead, and commits what that one had until then
 
 
 class Watch:
@@ -116,10 +117,19 @@ class Watch:
                                  f"another has {self._images[image.offset]}")  # fmt: skip
 
     def _check_copies(self, topic: str, index: int, mark: int) -> None:
-        """As many as min.insync.replicas asks for have what is committed, whether they run or not."""
+        """As many as min.insync.replicas asks for have what is committed, whether they run or not; or had it in memory,
+        told the leader so, and lost their power before that one knew."""
+        now = self.cluster.sim.loop.time()
+        in_sync = {
+            each
+            for _, name, place, held in self.cluster.partitions()
+            if (name, place) == (topic, index) and held.leads
+            for each in held.isr
+        }
         holders = []
         for number, host in self.cluster.hosts.items():
-            if host.end(topic, index) >= mark:
+            had = number in in_sync and now - self.cluster.lost_power_s.get(number, -UNHEARD_S) < UNHEARD_S
+            if had or host.end(topic, index) >= mark:
                 holders.append(number)
         assert len(holders) >= self._min_insync[topic], (
             f"{topic}-{index} is committed up to {mark}, which only {holders} have"
