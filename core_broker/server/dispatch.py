@@ -119,8 +119,8 @@ DIFFERENCES: dict[int, str] = {
     10: "FindCoordinator that creates the topic of groups answers when the topic is there; Kafka has the client ask "
     "again (COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
     "transactions yet",
-    11: "A coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it does not "
-    "know. JoinGroup that a member sends again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
+    11: "JoinGroup: a coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it "
+    "does not know. One that is sent again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
     "it without an answer",
     12: "Heartbeat: unknown members, see JoinGroup",
     14: "SyncGroup: the same",
