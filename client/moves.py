@@ -84,15 +84,15 @@ def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broke
             if node is None:
                 others = len([each for each in nodes.values() if each.is_open and each.id not in leaving])
                 away = f"broker{'s' * (len(leaving) > 1)} {', '.join(map(str, leaving))}"
-                drained = [
+                closed = [
                     str(each.id)
                     for each in nodes.values()
                     if each.is_alive and each.is_cordoned and each.id not in leaving
                 ]
-                undo = f", use those that were drained (`isthmus broker drain {' '.join(drained)} --undo`)"
+                undo = f", use those that were drained (`isthmus broker drain {' '.join(closed)} --undo`)"
                 raise PlanError(
                     f"{tp.topic}-{tp.partition} has {len(replicas)} replicas, and {others} brokers live beside "
-                    f"{away}: add one{undo if drained else ''}, or give it fewer by "
+                    f"{away}: add one{undo if closed else ''}, or give it fewer by "
                     f"`isthmus topic replicas {tp.topic} --factor {others}`"
                 )
             replicas[index] = node

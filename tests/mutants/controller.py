@@ -194,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a heartbeat does not clear a lost connection",
         SESSIONS,
-        "session.heard_ms, session.via, session.lost_ms, session.is_gone = now_ms, via, None, False",
+        "session.heard_ms, session.via, session.soon_ms, session.is_gone = now_ms, via, math.inf, False",
         "session.heard_ms, session.via, session.is_gone = now_ms, via, False",
         (WATCH,),
     ),
@@ -215,7 +215,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a new controller takes brokers for silent that had no time to find it",
         SESSIONS,
-        "_session(each, now_ms, now_ms + self.certain_ms - self.lost_connection_ms)",
+        "_session(each, now_ms, now_ms + self.certain_ms)",
         "_session(each, now_ms, -9e9)",
         (WATCH,),
     ),

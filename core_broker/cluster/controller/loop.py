@@ -258,8 +258,9 @@ def is_unclean(record: Any, image: MetadataImage) -> bool:
     if not isinstance(record, PartitionChangeRecord) or record.leader < 0:
         return False
     before = image.partition_by_key((record.topic_id, record.partition_id))[1]
-    is_recovering = before.merged(record).leader_recovery_state == RECOVERING
-    return is_recovering and record.leader not in (before.leader, *before.isr, *before.elr)
+    if record.leader in (before.leader, *before.isr, *before.elr):
+        return False
+    return before.merged(record).leader_recovery_state == RECOVERING
 
 
 def is_from_elr(record: Any, image: MetadataImage) -> bool:

@@ -29,7 +29,7 @@ class Session:
 
     shutdown_offset: the others must have applied the log up to there before the broker may shut down; None if it does
     not mean to. is_ours: by its registration. via: the connection that brought the last heartbeat; None if there is
-    none, or none any more. lost_ms: when the short deadline began, None while there is none. is_gone: its process is.
+    none, or none any more. soon_ms: the short deadline, inf while there is none. is_gone: its process is.
     """
 
     epoch: int
@@ -38,7 +38,7 @@ class Session:
     via: object = None
     metadata_offset: int = -1
     shutdown_offset: int | None = None
-    lost_ms: float | None = None
+    soon_ms: float = math.inf
     is_gone: bool = False
 
 
@@ -63,7 +63,7 @@ class Sessions:
         together with a broker. One that is cut off counts on what it was told last for certain_ms.
         """
         self._by_broker = {
-            each.id: _session(each, now_ms, now_ms + self.certain_ms - self.lost_connection_ms)
+            each.id: _session(each, now_ms, now_ms + self.certain_ms)
             for each in brokers
             if not each.fenced and each.id != own_id
         }
@@ -73,7 +73,7 @@ class Sessions:
         session = self._by_broker.get(broker.id)
         if session is None or session.epoch != broker.epoch:
             session = self._by_broker[broker.id] = _session(broker, now_ms)
-        session.heard_ms, session.via, session.lost_ms, session.is_gone = now_ms, via, None, False
+        session.heard_ms, session.via, session.soon_ms, session.is_gone = now_ms, via, math.inf, False
         session.metadata_offset = metadata_offset
 
     def lost(self, via: object, now_ms: float) -> list[int]:
@@ -81,7 +81,7 @@ class Sessions:
         found = [(broker_id, each) for broker_id, each in self._by_broker.items() if each.via is via]
         for _, session in found:
             session.via = None
-            session.lost_ms = now_ms if session.is_ours else None
+            session.soon_ms = now_ms + self.lost_connection_ms if session.is_ours else math.inf
         return [broker_id for broker_id, _ in found]
 
     def gone(self, broker: BrokerInfo) -> bool:
@@ -141,12 +141,9 @@ class Sessions:
         return session if session is not None and session.epoch == broker.epoch else None
 
     def _deadline_ms(self, session: Session) -> float:
-        if session.is_gone:
-            return -math.inf
-        deadline_ms = session.heard_ms + self.timeout_ms
-        return deadline_ms if session.lost_ms is None else min(deadline_ms, session.lost_ms + self.lost_connection_ms)
+        return -math.inf if session.is_gone else min(session.heard_ms + self.timeout_ms, session.soon_ms)
 
 
-def _session(broker: BrokerInfo, now_ms: float, lost_ms: float | None = None) -> Session:
+def _session(broker: BrokerInfo, now_ms: float, soon_ms: float = math.inf) -> Session:
     is_ours = OUR_VERSION in broker.features
-    return Session(broker.epoch, now_ms, is_ours, lost_ms=lost_ms if is_ours else None)
+    return Session(broker.epoch, now_ms, is_ours, soon_ms=soon_ms if is_ours else math.inf)
