@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.console.commands import isthmus, said
 from integration_tests.peers.peers import free_ports
@@ -14,7 +15,8 @@ from integration_tests.waiting import until
 
 from .kafka_nodes import KafkaCluster, joining
 from .placing import SETTLE_S
-from .verifiable import Told
+from .sending import TOPIC, Sending
+from .verifiable import Told, both
 
 KAFKAS = (1, 2, 3)
 WORK = "work"
@@ -75,6 +77,49 @@ class Move:
         """A node that has stopped belongs to the cluster no more."""
         self.isthmus("quorum", "remove", str(node_id))
         self.isthmus("broker", "unregister", str(node_id))
+
+
+class Clients:
+    """VerifiableProducer and VerifiableConsumer, and librdkafka's producer, which know Kafka's addresses only."""
+
+    def __init__(self, bootstrap: str, producer: Told, consumer: Told) -> None:
+        self.producer, self.consumer = producer, consumer
+        self.sending = Sending(bootstrap)
+
+    def go_on(self) -> None:
+        """None has seen an error."""
+        self.sending.goes_on()
+        self.producer.goes_on("producer_send_success")
+        self.consumer.goes_on("record_data")
+        assert not self.sending.errors and not self.producer.events("producer_send_error")
+
+    def end(self) -> None:
+        """Once all that was acknowledged is consumed."""
+        self.producer.end()
+        self.sending.end()
+        until(lambda: len(self.consumer.events("record_data")) >= len(self.sent), "all is consumed", SETTLE_S)
+        self.consumer.end()
+
+    @property
+    def sent(self) -> list[int]:
+        """What VerifiableProducer was told is there."""
+        return [int(each["value"]) for each in self.producer.events("producer_send_success")]
+
+    def lost_nothing(self, bootstrap: str) -> None:
+        """After the end."""
+        self.sending.all_are_there(bootstrap)
+        assert not self.producer.events("producer_send_error")
+        in_order(self.producer, self.consumer, self.sent)
+
+
+@contextlib.contextmanager
+def clients(folder: Path, bootstrap: str) -> Iterator[Clients]:
+    """Their topics are made first."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic(WORK, 3, 3)]).values():
+        made.result(20)
+    with both(folder, bootstrap, WORK) as (producer, consumer):
+        yield Clients(bootstrap, producer, consumer)
 
 
 def in_order(producer: Told, consumer: Told, sent: list[int]) -> None:

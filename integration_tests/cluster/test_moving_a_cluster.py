@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from integration_tests.brokers import BrokerProcess
 from integration_tests.waiting import until
 from isthmus.protocol import records as batches
 
 from .kafka_nodes import LOWERED, has_brokers, kafka_nodes, log_in
-from .moving import COMBINED, KAFKAS, WORK, Move, in_order
+from .moving import COMBINED, KAFKAS, Move, clients
 from .placing import SETTLE_S
-from .sending import TOPIC, Sending
-from .verifiable import both
 
 OURS = (11, 12, 13)
 OF_4_4 = 33  # metadata.version
@@ -43,33 +39,22 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
     with kafka_nodes(tmp_path, COMBINED, ("--release-version", "4.0"), settings) as cluster:
         move = Move(cluster, tmp_path, OURS)
         kafkas = cluster.bootstrap
-        admin = AdminClient({"bootstrap.servers": kafkas})
-        for made in admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic(WORK, 3, 3)]).values():
-            made.result(20)
-        with both(tmp_path, kafkas, WORK) as (producer, consumer):
-            sending = Sending(kafkas)
-
-            def all_go_on() -> None:
-                sending.goes_on()
-                producer.goes_on("producer_send_success")
-                consumer.goes_on("record_data")
-                assert not sending.errors and not producer.events("producer_send_error")
-
-            all_go_on()
+        with clients(tmp_path, kafkas) as apps:
+            apps.go_on()
             move.isthmus("cluster", "features", "downgrade", *(f"{name}=0" for name in LOWERED))
             assert not any(move.levels()[name] for name in LOWERED)
             for each in OURS:
                 move.comes(each)
             has_brokers(cluster.brokers[0].port, [*KAFKAS, *OURS])
-            all_go_on()
+            apps.go_on()
 
             move.isthmus("broker", "drain", *map(str, KAFKAS))
             until(lambda: move.leaders() <= {*OURS}, "ours lead", SETTLE_S)
-            all_go_on()
+            apps.go_on()
             move.isthmus("broker", "drain", *map(str, KAFKAS), "--undo")
             move.isthmus("broker", "drain", *map(str, OURS))  # the way back
             until(lambda: move.leaders() <= {*KAFKAS}, "Kafka's lead", SETTLE_S)
-            all_go_on()
+            apps.go_on()
             move.isthmus("broker", "drain", *map(str, OURS), "--undo")
             move.isthmus("broker", "drain", *map(str, KAFKAS))
 
@@ -77,7 +62,7 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
                 move.votes(ours)
                 cluster.nodes[theirs].stop()
                 move.goes(theirs)
-                all_go_on()
+                apps.go_on()
             has_brokers(cluster.others[OURS[0]].port, OURS)
             assert not any(cluster.nodes[each].alive() for each in KAFKAS)
             assert move.voters() == [*OURS] and move.leaders() <= {*OURS}
@@ -87,13 +72,7 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
             assert registered == {AT_4_0}, "what our controller wrote has the versions of Kafka's level"
             move.isthmus("cluster", "features", "upgrade", f"metadata.version={OF_4_4}")
             assert move.levels()["metadata.version"] == OF_4_4
-            all_go_on()
+            apps.go_on()
 
-            producer.end()
-            sending.end()
-            sent = [int(each["value"]) for each in producer.events("producer_send_success")]
-            until(lambda: len(consumer.events("record_data")) >= len(sent), "all is consumed", SETTLE_S)
-            consumer.end()
-        sending.all_are_there(",".join(each.address for each in cluster.others.values()))
-        assert not producer.events("producer_send_error")
-        in_order(producer, consumer, sent)
+            apps.end()
+        apps.lost_nothing(",".join(each.address for each in cluster.others.values()))

@@ -12,15 +12,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.waiting import until
 
 from .kafka_nodes import HEAP, JVM, START_S, format_all, has_brokers, kafka_node, kafka_nodes, log_in
-from .moving import COMBINED, KAFKAS, WORK, Move, in_order
+from .moving import COMBINED, KAFKAS, WORK, Move, clients
 from .placing import SETTLE_S
-from .sending import TOPIC, Sending
-from .verifiable import both
+from .sending import TOPIC
 
 OURS = (11, 12)
 FRESH, KEPT, LAST = KAFKAS  # nodes of Kafka's: two that were replaced, and one that was not
@@ -62,18 +60,7 @@ def test_a_live_cluster_goes_back_when_one_node_of_kafkas_is_left(tmp_path: Path
     with kafka_nodes(tmp_path, COMBINED, settings=settings) as cluster:
         move = Move(cluster, tmp_path, OURS)
         kafkas = cluster.bootstrap
-        admin = AdminClient({"bootstrap.servers": kafkas})
-        for made in admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic(WORK, 3, 3)]).values():
-            made.result(20)
-        with both(tmp_path, kafkas, WORK) as (producer, consumer):
-            sending = Sending(kafkas)
-
-            def all_go_on() -> None:
-                sending.goes_on()
-                producer.goes_on("producer_send_success")
-                consumer.goes_on("record_data")
-                assert not sending.errors and not producer.events("producer_send_error")
-
+        with clients(tmp_path, kafkas) as apps:
             for each in OURS:
                 move.comes(each)
             has_brokers(cluster.nodes[LAST].port, [*KAFKAS, *OURS])
@@ -84,7 +71,7 @@ def test_a_live_cluster_goes_back_when_one_node_of_kafkas_is_left(tmp_path: Path
                 move.goes(theirs)
             has_brokers(cluster.nodes[LAST].port, [LAST, *OURS])
             assert move.voters() == [LAST, *OURS]
-            all_go_on()
+            apps.go_on()
 
             there = [LAST, *OURS]
             for ours, theirs in zip(OURS, (FRESH, KEPT), strict=True):
@@ -95,24 +82,18 @@ def test_a_live_cluster_goes_back_when_one_node_of_kafkas_is_left(tmp_path: Path
                         has_brokers(cluster.nodes[each].port, sorted(there))
                 move.isthmus("broker", "drain", str(theirs), "--undo")
                 move.isthmus("broker", "drain", str(ours))
-                all_go_on()
+                apps.go_on()
                 assert cluster.others[ours].stop() == 0
                 move.goes(ours)
                 there.remove(ours)
             has_brokers(cluster.nodes[LAST].port, KAFKAS)
             assert not any(cluster.others[each].alive() for each in OURS)
             assert move.voters() == [*KAFKAS] and move.leaders() <= {*KAFKAS}
-            all_go_on()
+            apps.go_on()
 
-            producer.end()
-            sending.end()
-            sent = [int(each["value"]) for each in producer.events("producer_send_success")]
-            until(lambda: len(consumer.events("record_data")) >= len(sent), "all is consumed", SETTLE_S)
-            consumer.end()
-        sending.all_are_there(kafkas)
-        assert not producer.events("producer_send_error")
-        in_order(producer, consumer, sent)
-        ends = [sum(each["partition"] == index for each in consumer.events("record_data")) for index in range(3)]
+            apps.end()
+        apps.lost_nothing(kafkas)
+        ends = [sum(each["partition"] == index for each in apps.consumer.events("record_data")) for index in range(3)]
         assert committed(kafkas) == dict(enumerate(ends))
         homes = [node.folder for node in cluster.nodes.values()]
         until(

@@ -50,13 +50,18 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+def begun(cluster: BrokerCluster) -> tuple[AdminClient, Sending]:
+    """A topic of three replicas, two of which acks=all waits for, is written to."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": HUNG_MS})
+    topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])[TOPIC].result(20)
+    return admin, Sending(cluster.bootstrap)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
     with running_cluster(tmp_path, settings={"broker.session.timeout.ms": 3000}) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": HUNG_MS})
-        topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
-        admin.create_topics([topic])[TOPIC].result(20)
-        sending = Sending(cluster.bootstrap)
+        admin, sending = begun(cluster)
         until(lambda: len(sending.acked) >= BEFORE, "records are acknowledged before the fault", SETTLE_S)
         leader, controller = leader_of(admin), cluster.controller()
         FAULTS[name](cluster, leader, controller)
@@ -81,10 +86,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
 def test_a_site_that_is_gone_with_its_disk_loses_nothing_and_comes_back_empty(tmp_path: Path) -> None:
     """One broker a site, as in docs/how-to/stretch-a-cluster.md."""
     with running_cluster(tmp_path, settings={"broker.session.timeout.ms": 3000}) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": HUNG_MS})
-        topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
-        admin.create_topics([topic])[TOPIC].result(20)
-        sending = Sending(cluster.bootstrap)
+        admin, sending = begun(cluster)
         until(lambda: len(sending.acked) >= BEFORE, "records are acknowledged before", SETTLE_S)
         gone = leader_of(admin)
         cluster.brokers[gone].kill()

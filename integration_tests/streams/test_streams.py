@@ -101,6 +101,14 @@ class Case:
             return 0
         return sum(value for (table, _, _), value in rows.items() if table == "counts")
 
+    async def some_done(self, client: Client) -> None:
+        """Wait until more than 2,000 are."""
+
+        async def are() -> bool:
+            return await self.done(client) > 2_000
+
+        await until(are, "some counted")
+
     async def exact(self, client: Client, timeout_s: float = 45.0) -> None:
         async def all_there() -> bool:
             return await self.done(client) >= len(self.sent)
@@ -283,11 +291,7 @@ def test_a_broker_killed_under_a_worker_is_waited_for(tmp_path: Path, monkeypatc
                 await case.create(client)
                 with case.worker(slow_every=50).ready() as worker:
                     producing = asyncio.create_task(case.produce(client, 20_000, 0.02))
-
-                    async def some() -> bool:
-                        return await case.done(client) > 2_000
-
-                    await until(some, "some counted")
+                    await case.some_done(client)
                     broker.kill()
                     await asyncio.to_thread(broker.start)
                     await producing
@@ -310,11 +314,7 @@ def test_a_worker_goes_on_while_a_leader_of_its_cluster_hangs(tmp_path: Path, mo
                 await case.create(client)
                 with case.worker(slow_every=50).ready() as worker:
                     producing = asyncio.create_task(case.produce(client, 20_000, 0.02))
-
-                    async def some() -> bool:
-                        return await case.done(client) > 2_000
-
-                    await until(some, "some counted")
+                    await case.some_done(client)
                     [changelog] = await Admin(client).describe_topics([f"{case.name}-changelog"])
                     hung = changelog.partitions[0].leader_id
                     cluster.brokers[hung].signal(signal.SIGSTOP)
