@@ -49,7 +49,7 @@ from isthmus.protocol.primitives import read_uvarint
 from isthmus.protocol.schema import Struct
 
 TOPIC, TOPIC_ID = "__cluster_metadata", bytes(15) + b"\1"
-LEADER, EPOCH, NOBODY = 1, 1, 999
+LEADER, NOBODY = 1, 999
 ANOTHER_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAg"
 OF_CONTROLLERS = {52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82, 94}
 ENDPOINTS_OF_CONTROLLERS = 2
@@ -140,22 +140,33 @@ def test_what_is_refused(ask: Ask, request_: Struct, code: ErrorCode) -> None:
     ]
 
 
+def the_quorum(ask: Ask, version: int = 2) -> describe_quorum.Response:
+    partitions = [describe_quorum.PartitionRequest()]
+    topics = [describe_quorum.TopicRequest(topic_name=TOPIC, partitions=partitions)]
+    answer: describe_quorum.Response = ask(describe_quorum.Request(topics=topics), version)
+    return answer
+
+
+def epoch_of(ask: Ask) -> int:
+    """Of its leader. Tests share the node, whose controller may have been elected again since the node's start."""
+    return the_quorum(ask).topics[0].partitions[0].leader_epoch
+
+
 def test_a_vote_in_an_epoch_that_has_a_leader_is_not_granted(ask: Ask) -> None:
-    candidate = vote.PartitionData(replica_id=2, replica_epoch=EPOCH)
+    epoch = epoch_of(ask)
+    candidate = vote.PartitionData(replica_id=2, replica_epoch=epoch)
     for version in range(3):
         candidate.pre_vote = version >= 2
         answer = ask(vote.Request(topics=[vote.TopicData(topic_name=TOPIC, partitions=[candidate])]), version)
         [result] = answer.topics[0].partitions
         assert (result.error_code, result.vote_granted) == (0, False)
-        assert (result.leader_id, result.leader_epoch) == (LEADER, EPOCH)
+        assert (result.leader_id, result.leader_epoch) == (LEADER, epoch)
         assert [each.node_id for each in answer.node_endpoints] == ([LEADER] if version else [])
 
 
 def test_the_quorum_and_its_endpoints(ask: Ask) -> None:
-    partitions = [describe_quorum.PartitionRequest()]
-    asked = describe_quorum.Request(topics=[describe_quorum.TopicRequest(topic_name=TOPIC, partitions=partitions)])
     for version in range(3):
-        answer = ask(asked, version)
+        answer = the_quorum(ask, version)
         [partition] = answer.topics[0].partitions
         assert (partition.leader_id, [each.replica_id for each in partition.current_voters]) == (LEADER, [LEADER])
         assert [each.listeners[0].name for each in answer.nodes] == (["CONTROLLER"] if version == 2 else [])
@@ -165,9 +176,9 @@ def test_the_quorum_and_its_endpoints(ask: Ask) -> None:
         assert [each.broker_id for each in answer.brokers] == [LEADER]
 
 
-def fetching(offset: int = 0, epoch: int = 0) -> fetch.Request:
+def fetching(leader_epoch: int, offset: int = 0) -> fetch.Request:
     partition = fetch.FetchPartition(
-        current_leader_epoch=EPOCH, fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=1 << 20
+        current_leader_epoch=leader_epoch, fetch_offset=offset, last_fetched_epoch=0, partition_max_bytes=1 << 20
     )
     topic = fetch.FetchTopic(topic_id=TOPIC_ID, partitions=[partition])
     return fetch.Request(max_wait_ms=200, min_bytes=1, topics=[topic])
@@ -175,17 +186,18 @@ def fetching(offset: int = 0, epoch: int = 0) -> fetch.Request:
 
 def test_the_metadata_log_is_fetched_and_read(ask: Ask) -> None:
     """Its control records and metadata records are what we would write, to the byte."""
+    epoch = epoch_of(ask)
     for version in range(13, 19):
-        answer = ask(fetching(), version)
+        answer = ask(fetching(epoch), version)
         [partition] = answer.responses[0].partitions
-        assert partition.current_leader == fetch.LeaderIdAndEpoch(leader_id=LEADER, leader_epoch=EPOCH)
+        assert partition.current_leader == fetch.LeaderIdAndEpoch(leader_id=LEADER, leader_epoch=epoch)
         assert [each.node_id for each in answer.node_endpoints] == ([LEADER] if version >= 17 else [])
         [(_, first), *others] = records_of(bytes(partition.records))
         assert isinstance(first, control_records.LeaderChangeMessage)
         assert (first.leader_id, [each.voter_id for each in first.voters]) == (LEADER, [LEADER])
         found = {type(record) for is_control, record in others if not is_control}
         assert {metadata_records.RegisterBrokerRecord, metadata_records.RegisterControllerRecord} <= found
-    [partition] = ask(fetching(offset=5), 18).responses[0].partitions
+    [partition] = ask(fetching(epoch, offset=5), 18).responses[0].partitions
     assert partition.diverging_epoch == fetch.EpochEndOffset(epoch=0, end_offset=0)
 
 
@@ -210,11 +222,12 @@ def records_of(data: bytes) -> list[tuple[bool, Any]]:
 def test_a_snapshot_is_fetched_and_read() -> None:
     with cluster(properties={"metadata.log.max.record.bytes.between.snapshots": 1}, heap="400m") as node:
         ask = connected(node).ask
+        epoch = epoch_of(ask)
         found = until(
-            lambda: ask(fetching(), 18).responses[0].partitions[0].snapshot_id, "a snapshot", SNAPSHOT_WITHIN_S
+            lambda: ask(fetching(epoch), 18).responses[0].partitions[0].snapshot_id, "a snapshot", SNAPSHOT_WITHIN_S
         )
         wanted = fetch_snapshot.SnapshotId(end_offset=found.end_offset, epoch=found.epoch)
-        partition = fetch_snapshot.PartitionSnapshotRequest(current_leader_epoch=EPOCH, snapshot_id=wanted)
+        partition = fetch_snapshot.PartitionSnapshotRequest(current_leader_epoch=epoch, snapshot_id=wanted)
         topic = fetch_snapshot.TopicSnapshotRequest(name=TOPIC, partitions=[partition])
         for version in (0, 1):
             answer = ask(fetch_snapshot.Request(topics=[topic]), version)

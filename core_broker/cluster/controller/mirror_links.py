@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import MirrorLinkRecord
 from ..features import OUR_VERSION
-from ..image import MetadataImage
+from ..image import Levels, MetadataImage
 from .common import Decision, Item, View
 
 LINK = "mirror.link"
@@ -90,15 +90,34 @@ def link_of_topic(
     return None
 
 
+def check_reads_links(image: MetadataImage, broker_id: int, features: Mapping[str, Levels]) -> None:
+    """Raises KafkaError(UNSUPPORTED_VERSION) for a broker of Kafka's own, where links are in the metadata.
+
+    Such a broker would go on with metadata of which it read a part.
+    """
+    if image.links and _is_kafkas(features):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"broker {broker_id} is one of Apache Kafka, which cannot read the links of mirrors that this cluster is "
+            f"the target of ({', '.join(image.links)}): carry its topics to a cluster of Kafka by a mirror instead",
+        )
+
+
 def _check_members(image: MetadataImage) -> None:
-    """Raises KafkaError(UNSUPPORTED_VERSION) if a broker would fail by a record of ours: one of Kafka's own."""
-    theirs = [str(each.id) for each in image.brokers.values() if each.features and OUR_VERSION not in each.features]
+    """Raises KafkaError(UNSUPPORTED_VERSION) if a node would fail by a record of ours: one of Kafka's own."""
+    features = {each.id: each.features for each in image.controllers.values()}
+    features |= {each.id: each.features for each in image.brokers.values()}  # ours tell theirs as brokers alone
+    theirs = [str(node_id) for node_id, each in features.items() if _is_kafkas(each)]
     if theirs:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"a cluster with brokers of Apache Kafka (here {', '.join(theirs)}) cannot be the target of a mirror, "
+            f"a cluster with nodes of Apache Kafka (here {', '.join(theirs)}) cannot be the target of a mirror, "
             "whose records Kafka cannot read: let them leave first, and unregister them",
         )
+
+
+def _is_kafkas(features: Mapping[str, Levels]) -> bool:
+    return bool(features) and OUR_VERSION not in features
 
 
 def _other_source(link_id: str, known: str, asked: str) -> KafkaError:

@@ -19,6 +19,7 @@ from ..features import METADATA_VERSION
 from ..image import Endpoint, Levels, MetadataImage, endpoint_rows, feature_rows
 from .common import Decision, Item, View
 from .leadership import restarted
+from .mirror_links import check_reads_links
 
 RESERVED_DIRECTORIES = 100  # ids below that name none
 NEVER = -1
@@ -63,6 +64,7 @@ class RegisterBroker:
             )
         self._check_directories(image)
         self._check_features(image)
+        check_reads_links(image, self.broker_id, self.features)
         record = RegisterBrokerRecord(
             broker_id=self.broker_id,
             incarnation_id=self.incarnation_id,

@@ -12,7 +12,9 @@ from isthmus.core_broker.cluster.controller import (
     CreatePartitionsTopic,
     DeleteTopics,
     Operation,
+    RegisterController,
     RegisterMirrorLink,
+    UnregisterBroker,
     cluster_ordinal,
     new_topic,
 )
@@ -20,9 +22,9 @@ from isthmus.core_broker.cluster.features import SUPPORTED
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages.create_partitions import CreatePartitionsAssignment
 from isthmus.protocol.messages.delete_topics import DeleteTopicState
-from isthmus.protocol.messages.metadata_records import PartitionRecord
+from isthmus.protocol.messages.metadata_records import PartitionRecord, UnregisterControllerRecord
 
-from .support import Cluster
+from .support import ENDPOINTS, Cluster
 
 E = ErrorCode
 
@@ -356,13 +358,27 @@ def test_link_epochs_only_rise():
     assert cluster.image.links["l"].link_epoch == 5
 
 
-def test_a_cluster_with_brokers_of_kafka_is_no_mirrors_target() -> None:
+def test_a_cluster_with_nodes_of_kafka_is_no_mirrors_target() -> None:
     cluster = Cluster(brokers=2)
     cluster.start(2, features=SUPPORTED)
     refused = cluster.run(RegisterMirrorLink("l", "A"))
     assert refused.error_code == E.UNSUPPORTED_VERSION and "here 2" in refused.error_message
     cluster.start(2)
+    cluster.run(RegisterController(3, bytes(16), ENDPOINTS, SUPPORTED))
+    refused = cluster.run(RegisterMirrorLink("l", "A"))
+    assert refused.error_code == E.UNSUPPORTED_VERSION and "here 3" in refused.error_message
+    cluster.apply(UnregisterControllerRecord(controller_id=3))
     assert not cluster.run(RegisterMirrorLink("l", "A")).error_code
+
+
+def test_a_broker_of_kafka_does_not_join_a_mirrors_target() -> None:
+    cluster = Cluster()
+    assert not cluster.register(2, features=SUPPORTED).error_code
+    cluster.run(UnregisterBroker(2))
+    cluster.run(RegisterMirrorLink("ewr", "A"))
+    refused = cluster.register(2, features=SUPPORTED)
+    assert refused.error_code == E.UNSUPPORTED_VERSION and "(ewr)" in refused.error_message
+    assert not cluster.register(2).error_code
 
 
 def test_decisions_of_one_seed_are_equal():
