@@ -27,7 +27,7 @@ from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
 
 cluster = typer.Typer(no_args_is_help=True)
-quorum = typer.Typer(no_args_is_help=True)
+quorum = typer.Typer(no_args_is_help=True, invoke_without_command=True)
 
 ACTIVE, FENCED, UNKNOWN = "active", "fenced", "unknown"
 IN_SYNC = "min.insync.replicas"
@@ -93,8 +93,14 @@ def cluster_group() -> None:
 
 
 @quorum.callback()
-def quorum_group() -> None:
-    pass
+def quorum_group(context: typer.Context, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) -> None:
+    command = context.invoked_subcommand
+    if command is None:
+        quorum_status(bootstrap, as_json)
+        return
+    sources = (context.get_parameter_source(name) for name in context.params)
+    if any(source and source.name == "COMMANDLINE" for source in sources):  # or it would ask another cluster
+        raise DeployError(f"write options behind the command: isthmus quorum {command} -b {bootstrap}")
 
 
 @cluster.command()

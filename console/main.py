@@ -21,7 +21,9 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topic", help="List, create, describe and delete topics.")
 app.add_typer(partitions.app, name="partition", help="Move partitions to other brokers.")
 app.add_typer(clusters.cluster, name="cluster", help="See brokers, leaders and what is not in sync.")
-app.add_typer(clusters.quorum, name="quorum", help="See the metadata quorum, and who votes.")
+app.add_typer(
+    clusters.quorum, name="quorum", help="See the metadata quorum (its status, by options alone) and who votes."
+)
 topics.app.command("replicas")(partitions.replicas)
 clusters.quorum.command()(members.add)
 clusters.quorum.command()(members.remove)

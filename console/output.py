@@ -30,7 +30,7 @@ STATE_STYLES = {
     "ready": "green", "MIRRORING": "green", "Stable": "green", "finished": "green",
     "starting": "yellow", "restarting": "yellow", "CATCHING_UP": "yellow", "SOURCE_UNAVAILABLE": "yellow",
     "NO_TOPICS": "yellow",
-    "failed": "red", "stopped": "red", "DIVERGED": "bold red", "GAP": "bold red", "FAILED": "bold red",
+    "silent": "red", "failed": "red", "stopped": "red", "DIVERGED": "bold red", "GAP": "bold red", "FAILED": "bold red",
     "SOURCE_RECREATED": "bold red", "gone": "red",
 }  # fmt: skip
 

@@ -82,6 +82,9 @@ def move(
             except KafkaError as error:
                 if error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
                     raise KafkaError(error.code, f"{partition} is not on its way: nothing to take back") from error
+                if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    await client.refresh_metadata([tp.topic])
+                    raise client.why_no_leader(tp) or error from error
                 raise
             if wait:
                 await _moved(admin, [tp], lambda left: f"{partition} is copied")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,9 +15,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..client.connection import close_all, connect
+from ..client.errors import ClientError
 from ..deploy.errors import DeployError, SupervisorError
 from ..deploy.launch import NOTE, last_words, python
-from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
+from ..deploy.nodes import KIND
+from ..deploy.supervisor import SavedState, State, Status, read_state, start_ticks
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
 from .members import unregister_app
@@ -30,6 +34,8 @@ File = Annotated[Path, typer.Option("--file", "-f", help="The topology file.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of data and logs; default .isthmus/<name>.")]
 DEFAULT_FILE = Path("topology.yaml")
 COLUMNS = ("process", "state", ("node_id", "node"), "pid", "restarts", "address", "reason")  # a name says the kind
+SILENT = "silent"  # the state of a broker that is ready for all that its supervisor knows, and does not answer
+ANSWER_TIMEOUT_MS = 2_000  # for a broker to tell its versions
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
 BROKER_COMMANDS = ("check", "drain", "to-kafka", "unregister")  # else it is one to run
@@ -108,12 +114,16 @@ def down(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False
 
 
 def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
-    """Each process of a topology: its state, address, restarts and why. With --data its file is not needed."""
+    """Each process of a topology: its state, address, restarts and why. With --data its file is not needed.
+
+    Brokers are asked; one that runs and does not answer within 2 s is silent."""
     name, folder = ran(file, data)
     state = read_state(folder)
     if not state:
         raise SupervisorError(f"{name} is not up: start it with `isthmus up -f {file}`{others()}")
-    output.show(rows(state), COLUMNS, as_json, "no processes")
+    shown = rows(state)
+    asyncio.run(ask_brokers(shown))
+    output.show(shown, COLUMNS, as_json, "no processes")
     if not state.running:
         raise SupervisorError(f"the supervisor is gone (it was process {state.pid}), and its processes with it")
 
@@ -202,6 +212,25 @@ def runs(folder: Path) -> bool:
 
 def rows(state: SavedState) -> list[dict[str, Any]]:
     return [_row(each, state.running) for each in state.processes]
+
+
+async def ask_brokers(rows: list[dict[str, Any]]) -> None:
+    """Change the rows of brokers that are ready and do not answer: to SILENT, with the reason."""
+    ready = [row for row in rows if row["kind"] == KIND and row["state"] == State.READY]
+    reasons = await asyncio.gather(*(_why_silent(row["address"]) for row in ready))
+    for row, reason in zip(ready, reasons, strict=True):
+        if reason:
+            row["state"], row["reason"] = SILENT, reason
+
+
+async def _why_silent(address: str) -> str:
+    """Empty for a broker that answers."""
+    try:
+        connection = await connect(address, "isthmus-cli", ANSWER_TIMEOUT_MS)
+    except ClientError as error:
+        return f"{error} (kill -9 its pid, and the supervisor starts it again)"
+    await close_all([connection])
+    return ""
 
 
 def _row(each: Status, running: bool) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from ..client import Admin, TopicPartition
+from ..client import Admin, Client, TopicPartition
 from ..client.admin import NewTopic
+from ..client.errors import ClientError
 from ..deploy.errors import DeployError
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.option_notes import NO_EFFECT
@@ -18,6 +20,7 @@ from .output import JsonFlag
 
 app = typer.Typer(no_args_is_help=True)
 OF_THE_TOPIC = 1  # source of an option's value
+OFFSETS_TIMEOUT_MS = 3_000  # for the leaders to tell where their logs begin and end; the rest is known without them
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 
@@ -102,8 +105,7 @@ async def _describe(name: str, bootstrap: str) -> tuple[dict[str, Any], list[dic
         admin = Admin(client)
         [topic] = await admin.describe_topics([name])
         partitions = [TopicPartition(name, each.partition_index) for each in topic.partitions]
-        starts = await admin.list_offsets(dict.fromkeys(partitions, "earliest"))
-        ends = await admin.list_offsets(dict.fromkeys(partitions, "latest"))
+        offsets, troubles = await offsets_told(client, partitions)
         configs = await admin.describe_configs([name], documentation=True)
     own = [entry for entry in configs[name] if entry.config_source == OF_THE_TOPIC]
     changed = {entry.name: entry.value for entry in own}
@@ -111,9 +113,10 @@ async def _describe(name: str, bootstrap: str) -> tuple[dict[str, Any], list[dic
     notes = [f"{option} has no effect here: {why}" for option, why in reasons.items() if why]
     if link := changed.get("mirror.link"):
         notes.append(f"owned by mirror link {link}: clients can read it, only the mirror writes it")
+    notes += troubles
     rows = []
     for tp, each in sorted(zip(partitions, topic.partitions, strict=True), key=lambda pair: pair[0].partition):
-        start, end = starts[tp][0], ends[tp][0]
+        start, end = offsets.get(tp, (None, None))
         rows.append(
             {
                 "partition": tp.partition,
@@ -123,10 +126,53 @@ async def _describe(name: str, bootstrap: str) -> tuple[dict[str, Any], list[dic
                 "isr": ",".join(map(str, each.isr_nodes)),
                 "start_offset": start,
                 "end_offset": end,
-                "records": end - start,
+                "records": None if start is None or end is None else end - start,
             }
         )
     return {"topic": name, "id": uuid_to_str(topic.topic_id), "options": changed, "notes": notes}, rows
+
+
+async def offsets_told(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
+    """Where logs of partitions in the client's metadata begin and end; sentences on those of which nobody tells it.
+
+    One leader may hang: all are asked at the same time, each with those that lead after it for OFFSETS_TIMEOUT_MS."""
+    by_leader: dict[int, list[TopicPartition]] = {}
+    leaderless = []
+    for tp in partitions:
+        if (leader := client.leader(tp)) is None:
+            leaderless.append(tp)
+        else:
+            by_leader.setdefault(leader, []).append(tp)
+    admin = Admin(client)
+    addresses = dict(client.nodes)  # of one that is lost meanwhile, too
+
+    async def ask(tps: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        async with client.operation("offsets", OFFSETS_TIMEOUT_MS):
+            starts = await admin.list_offsets(dict.fromkeys(tps, "earliest"))
+            ends = await admin.list_offsets(dict.fromkeys(tps, "latest"))
+        return {tp: (starts[tp][0], ends[tp][0]) for tp in tps}
+
+    answers = await asyncio.gather(*map(ask, by_leader.values()), return_exceptions=True)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    troubles = [f"{_numbered(leaderless)} without a leader: `isthmus cluster status` says why"] if leaderless else []
+    for (leader, tps), answer in zip(by_leader.items(), answers, strict=True):
+        if isinstance(answer, dict):
+            found |= answer
+        elif isinstance(answer, ClientError | KafkaError) and answer.retriable:
+            troubles.append(
+                f"broker {leader} ({addresses[leader]}) leads {_numbered(tps)} and did not answer within "
+                f"{OFFSETS_TIMEOUT_MS / 1000:.0f} s, so that offsets are not known: does it hang?"
+            )
+        else:
+            raise answer
+    return found, troubles
+
+
+def _numbered(partitions: Sequence[TopicPartition]) -> str:
+    numbers = ", ".join(str(tp.partition) for tp in sorted(partitions))
+    return f"partition{'s' * (len(partitions) > 1)} {numbers}"
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -198,6 +198,8 @@ def _command(command: Any, name: str, behind: Mapping[str, Mapping[str, typer.Ty
     context = command.make_context(name, [], resilient_parsing=True)
     rows = list(_parameters(command, context))
     if isinstance(command, typer.core.TyperGroup):
+        if command.invoke_without_command:  # it is a command, too
+            yield from (f"## {name}", "")
         if rows:
             yield from (*_paragraphs(command.help), "", *rows, "")
         for each in sorted(command.list_commands(context)):

@@ -77,7 +77,9 @@ def test_a_cluster_tells_its_brokers_quorum_and_topics(running: Path) -> None:
     assert [(row["broker_id"], row["state"], row["rack"]) for row in found["brokers"]] == [
         (1, "active", "a"), (2, "active", "b"), (3, "active", "c"),
     ]  # fmt: skip
-    quorum = asked(running, "quorum", "status", "-b", "here")
+    quorum = asked(running, "quorum", "-b", "here")  # `status` is what it does by itself
+    refused = error(isthmus("quorum", "-b", "here", "status", folder=running))
+    assert refused == "write options behind the command: isthmus quorum status -b here"
     assert [row["broker_id"] for row in found["brokers"] if row["controller"]] == [quorum["leader_id"]]
     assert [(row["node_id"], row["role"]) for row in quorum["replicas"]] == [(i, "voter") for i in (1, 2, 3)]
     orders, few = (asked(running, "topic", "describe", name, "-b", "here") for name in ("orders", "few"))
@@ -91,6 +93,9 @@ def test_what_is_not_in_sync_is_told_with_the_reason(running: Path) -> None:
     [pid] = [row["pid"] for row in asked(running, "status") if row["process"] == "here-broker-3"]
     os.kill(pid, signal.SIGSTOP)
     try:
+        states = {row["process"]: (row["state"], row["reason"]) for row in asked(running, "status")}
+        assert [states[name][0] for name in BROKERS] == ["ready", "ready", "silent"]
+        assert "did not answer within 2000 ms" in states[BROKERS[2]][1]
         found = status_once(running, lambda found: len(found["under_replicated"]) >= 6 and not found["offline"][1:])
         assert {row["broker_id"]: row["state"] for row in found["brokers"]}[3] == "fenced"
         reasons = {row["reason"] for row in found["under_replicated"]}
@@ -147,6 +152,11 @@ def test_partitions_move_and_a_broker_is_drained(running: Path) -> None:
     assert asked(running, "cluster", "balance", *at)["moves"] == []
     unknown = error(isthmus("partition", "move", "orders-5", "--to", "2,9", *at, folder=running))
     assert "there is no broker 9: there are 1, 2, 3" in unknown
+    for partition, way_out in (
+        ("nope-0", "there is no topic nope: create it, or check the name"),
+        ("orders-77", "there is no partition orders-77: the topic has 6, from 0"),
+    ):
+        assert way_out in error(isthmus("partition", "move", partition, "--to", "1,3", *at, folder=running))
     said(isthmus("partition", "move", "orders-5", "--to", "2,1", "--wait", *at, folder=running))
     moved = asked(running, "topic", "describe", "orders", *at)["partitions"][5]
     assert (moved["replicas"], moved["records"]) == ("2,1", 50)
