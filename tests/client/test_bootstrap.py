@@ -77,6 +77,20 @@ async def test_a_metadata_request_that_a_broker_does_not_answer_goes_to_another(
 
 
 @run_by(simulate)
+async def test_of_brokers_that_are_equal_any_is_asked(world: World, /) -> None:
+    """One that is cut off from its cluster answers, too, and would else be the only one that is ever asked."""
+    for number in (2, 3):
+        await ScriptedBroker(world, number).start()
+    client = await started_client(world)
+    every = {each.address for each in world.brokers.values()}
+    opened = [await client.connection(lane=client.new_lane("new")) for _ in range(30)]
+    assert {each.address for each in opened} == every
+    for node in world.brokers:
+        await client.connection(node)
+    assert {(await client.connection()).address for _ in range(30)} == every
+
+
+@run_by(simulate)
 async def test_a_broker_that_is_slow_but_alone_is_waited_for(world: World, /) -> None:
     client = await started_client(world)
     loop = asyncio.get_running_loop()
