@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...client.connection import Connection, connect
@@ -308,6 +308,7 @@ class Fetcher:
             self.add(copy)
         if self._begin_later:
             await self._save_starts()
+        await _all_kept([copy.partition for copy in self._changed.values()])  # they may have had another leader
         now = asyncio.get_running_loop().time()
         self._hold_back(now)
         self._wake_up(now)
@@ -430,7 +431,7 @@ class Fetcher:
 
     async def _take(self, answer: fetch.Response, connection: Connection) -> None:
         wall_ms = self._owner.runtime.wall_ms()
-        synced: list[Partition] = []
+        taken: list[Partition] = []
         for topic in answer.responses:
             for data in topic.partitions:
                 copy = self._by_key.get((topic.topic_id, data.partition_index))
@@ -444,13 +445,12 @@ class Fetcher:
                     copy.delay = None
                 except KafkaError as error:
                     self._put_off(copy, error)
+                if self._by_key.get(copy.key) is not copy:  # it was removed, or put here anew, meanwhile
+                    continue
                 if copy.start != copy.partition.log.log_start_offset:
                     self._begin_later[copy.key] = copy
-                core = copy.partition.core
-                if core.awaits_sync and core.kept_end < copy.partition.log.log_end_offset:
-                    synced.append(copy.partition)
-        if synced:
-            await asyncio.gather(*(_kept(partition) for partition in synced))
+                taken.append(copy.partition)
+        await _all_kept(taken)
 
     async def _save_starts(self) -> None:
         """The leader answers DeleteRecords once it is told of the new starts: what was deleted must not come back with
@@ -574,6 +574,13 @@ def common_end(log: Any, diverging: fetch.EpochEndOffset) -> int:
     if epoch != diverging.epoch:  # the follower does not know that epoch: the next answer says more
         return min(epoch_end, end)
     return min(epoch_end, diverging.end_offset, end)
+
+
+async def _all_kept(partitions: Sequence[Partition]) -> None:
+    """Wait until all of partitions that await a sync is on disk, or they are not served any more."""
+    waiting = [each for each in partitions if each.copied_end < each.log.log_end_offset]
+    if waiting:
+        await asyncio.gather(*map(_kept, waiting))
 
 
 async def _kept(partition: Partition) -> None:

@@ -22,25 +22,32 @@ from tests.core_broker.storage.support import NOW_MS, FilesAtOnce, at, batch
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
 
+from .worlds import Gate
+
 TOPIC_ID, EPOCH, LEADER = b"\1" * 16, 3, 2
 OUT_OF_RANGE = fetch.PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
 RATE = "follower.replication.throttled.rate"
 
 
+TellOffset = Callable[[int], list_offsets.ListOffsetsPartitionResponse]
+
+
 class Line:
-    """A connection to the leader. asked: its fetches; the last of them waits. offsets: that it tells, by timestamp."""
+    """A connection to the leader. asked: its fetches; the last of them waits. tell_offset: by timestamp, what it tells
+    of a partition."""
 
     alive = True
 
-    def __init__(self, offsets: dict[int, int]) -> None:
+    def __init__(self, tell_offset: TellOffset) -> None:
         self.asked: list[fetch.Request] = []
-        self.offsets = offsets
+        self.tell_offset = tell_offset
         self._answer: asyncio.Future[Any] | None = None
 
     async def request(self, api: Any, request: Any, timeout_ms: float) -> Any:
         if api is list_offsets.API:
             asked = request.topics[0].partitions[0]
-            row = list_offsets.ListOffsetsPartitionResponse(partition_index=0, offset=self.offsets[asked.timestamp])
+            row = self.tell_offset(asked.timestamp)
+            await asyncio.sleep(0.001)
             return list_offsets.Response(topics=[list_offsets.ListOffsetsTopicResponse(name="t", partitions=[row])])
         self.asked.append(request)
         self._answer = asyncio.get_running_loop().create_future()
@@ -52,7 +59,7 @@ class Line:
         answer, self._answer = self._answer, None
         topics = [fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(rows))]
         answer.set_result(fetch.Response(session_id=1, responses=topics))
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.005)
 
     @property
     def is_asked(self) -> bool:
@@ -78,7 +85,7 @@ class Follower:
         self.files = FilesAtOnce()
         self.config = BrokerConfig()
         self.lines: list[Line] = []
-        self.offsets: dict[int, int] = {}
+        self.tell_offset: TellOffset
         self.saved: dict[int, int] = {}
         self.lacks_space = False
         self.partitions: list[Partition] = []
@@ -88,17 +95,22 @@ class Follower:
         )
 
         async def connect(*_: Any) -> Any:
-            self.lines.append(Line(self.offsets))
+            self.lines.append(Line(lambda timestamp: self.tell_offset(timestamp)))
             return self.lines[-1]
 
         monkeypatch.setattr(module, "connect", connect)
 
-    async def follow(self, index: int) -> Partition:
+    async def follow(self, index: int, **options: str) -> Partition:
         opened = await opening.open_log(self.files, str(self.path / f"t-{index}"), None, wall_ms=NOW_MS)
+        return await self.follow_under(EPOCH, LEADER, index, opened, **options)
+
+    async def follow_under(self, epoch: int, leader: int, index: int, opened: Any, **options: str) -> Partition:
+        """Another leadership of a log."""
         partition = Partition("t", TOPIC_ID, index, opened)
-        partition.configure(topic_config({}, BrokerConfig()))
-        partition.place(LEADER, [1, LEADER], [LEADER])
-        partition.begin_epoch(EPOCH)
+        partition.configure(topic_config(options, BrokerConfig()))
+        partition.begin_epoch(epoch)
+        partition.place(leader, [1, LEADER, 3], [leader])
+        partition.recover(0)
         self.partitions.append(partition)
         self.fetching.begun(partition)
         await asyncio.sleep(0.001)
@@ -134,6 +146,11 @@ def row(index: int, offset: int = 0, count: int = 0, start: int = 0, high_waterm
     )
 
 
+def telling(earliest: int, latest: int) -> TellOffset:
+    offsets = {module.EARLIEST: earliest, module.LATEST: latest}
+    return lambda timestamp: list_offsets.ListOffsetsPartitionResponse(partition_index=0, offset=offsets[timestamp])
+
+
 @run_by(as_follower)
 async def test_a_copy_that_is_handed_over_tells_its_log_start_once_it_is_saved(follower: Follower, /) -> None:
     await follower.follow(0)
@@ -155,9 +172,7 @@ async def test_a_new_leader_is_told_of_no_log_start_that_is_not_saved(follower: 
     partition = await follower.follow(0)
     follower.lacks_space = True
     await follower.lines[0].answer(row(0, count=10, start=5))
-    partition.place(3, [1, LEADER, 3], [3])
-    follower.fetching.begun(partition)
-    await asyncio.sleep(0.001)
+    await follower.follow_under(EPOCH + 1, 3, 0, partition.log)
     assert follower.lines[1].wanted(0) == (10, 0) and partition.log.log_start_offset == 5
     follower.lacks_space = False
     await follower.lines[1].answer()
@@ -200,7 +215,7 @@ def test_a_follower_whose_offset_the_leader_lacks_has_only_what_the_leader_has(
         [line] = follower.lines
         for offset in range(10):
             await line.answer(row(0, offset=offset, count=1, start=min(offset, 5)))
-        follower.offsets |= {module.EARLIEST: earliest, module.LATEST: latest}
+        follower.tell_offset = telling(earliest, latest)
         await line.answer(OUT_OF_RANGE)
         start, end = left
         assert line.wanted(0) == (end, start) and follower.saved[0] == start
@@ -219,8 +234,55 @@ async def test_a_leader_that_refuses_an_offset_that_it_has_is_asked_again_after_
     partition = await follower.follow(0)
     [line] = follower.lines
     await line.answer(row(0, count=10))
-    follower.offsets |= {module.EARLIEST: 0, module.LATEST: 30}
+    follower.tell_offset = telling(0, 30)
     await line.answer(OUT_OF_RANGE)
     assert not line.is_asked and "broker 2 refuses offset 10, but has 0 to 30" in caplog.text
     await asyncio.sleep(module.RETRY_FIRST_S)
+    follower.tell_offset = lambda timestamp: list_offsets.ListOffsetsPartitionResponse(
+        partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    await line.answer(OUT_OF_RANGE)
+    assert not line.is_asked  # now for twice as long
+    await asyncio.sleep(module.RETRY_FIRST_S)
+    assert not line.is_asked
+    await asyncio.sleep(module.RETRY_FIRST_S)
     assert line.is_asked and partition.log.log_end_offset == 10
+
+
+@run_by(as_follower)
+async def test_a_copy_that_is_put_here_anew_while_its_leader_is_asked_is_the_one_that_counts(
+    follower: Follower, /
+) -> None:
+    first = await follower.follow(0)
+    await follower.follow(1)  # for which the loop goes on
+    line = follower.lines[0]
+    follower.lacks_space = True
+    await line.answer(row(0, count=10, start=5))
+    put_anew: list[asyncio.Future[Partition]] = []
+
+    def tell_offset(timestamp: int) -> Any:
+        first.close(KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leadership"))
+        put_anew.append(asyncio.ensure_future(follower.follow_under(EPOCH + 1, LEADER, 0, first.log)))
+        return list_offsets.ListOffsetsPartitionResponse(error_code=ErrorCode.FENCED_LEADER_EPOCH)
+
+    follower.tell_offset = tell_offset
+    await line.answer(OUT_OF_RANGE)
+    follower.lacks_space = False
+    await line.answer()
+    told = [row for request in line.asked[2:] for topic in request.topics for row in topic.partitions]
+    of_first = [(each.current_leader_epoch, each.log_start_offset) for each in told if each.partition == 0]
+    assert of_first == [(EPOCH + 1, 0), (EPOCH + 1, 5)] and len(put_anew) == 1
+
+
+@run_by(as_follower)
+async def test_a_new_leader_is_told_of_no_record_that_is_to_be_on_disk_first_and_is_not(follower: Follower, /) -> None:
+    first = await follower.follow(0, durability="fsync")
+    gate = Gate(follower.files)
+    await follower.lines[0].answer(row(0, count=10))
+    assert gate.is_reached.is_set() and not follower.lines[0].is_asked
+    first.close(KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leadership"))
+    await follower.follow_under(EPOCH + 1, 3, 0, first.log, durability="fsync")
+    assert len(follower.lines) == 1
+    gate.is_open.set()
+    await asyncio.sleep(0.001)
+    assert follower.lines[1].wanted(0) == (10, 0)

@@ -11,7 +11,7 @@ from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication.isr_changes import RETRY_S, IsrChanges
 from isthmus.core_broker.replication.leadership import Leadership
 from isthmus.core_broker.replication.partition import Partition
-from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import alter_partition
 from tests.core_broker.ticked import TickedPauses
 from tests.running import in_loop, run_by
@@ -58,9 +58,9 @@ class Asker:
         return [each.isr for each in self.partitions]
 
 
-def told(index: int, code: int = 0) -> alter_partition.PartitionResult:
+def told(index: int, code: int = 0, epoch: int = EPOCH) -> alter_partition.PartitionResult:
     return alter_partition.PartitionResult(
-        partition_index=index, error_code=code, leader_id=1, leader_epoch=EPOCH, isr=[1, 2], partition_epoch=1
+        partition_index=index, error_code=code, leader_id=1, leader_epoch=epoch, isr=[1, 2], partition_epoch=1
     )
 
 
@@ -95,4 +95,14 @@ async def test_it_is_not_asked_for_any_more_once_metadata_tells_what_has_become_
     asker.pauses.tick()
     await settle()
     assert len(asker.asked) == 2 and not asker.pauses.is_pausing
+    await asker.changes.close()
+
+
+@run_by(in_loop)
+async def test_an_answer_for_another_leadership_changes_nothing() -> None:
+    asker = Asker([told(0), told(1, epoch=EPOCH + 1)])
+    asker.partitions[0].close(KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is led by another"))
+    await settle()
+    assert asker.isr == [[1], [1]] and asker.asked == [[0, 1]]
+    assert not asker.pauses.is_pausing and asker.changes.expands == 0
     await asker.changes.close()
