@@ -168,6 +168,22 @@ async def test_a_copy_that_is_handed_over_tells_its_log_start_once_it_is_saved(f
 
 
 @run_by(as_follower)
+async def test_a_copy_is_not_handed_over_while_an_answer_for_it_is_taken_in(follower: Follower, /) -> None:
+    await follower.follow(0)
+    await follower.follow(1, durability="fsync")
+    settled, newcomers = follower.lines
+    gate = Gate(follower.files)
+    await newcomers.answer(row(1, count=10))
+    await settled.answer()
+    assert gate.is_reached.is_set() and settled.is_asked and settled.wanted(1) is None
+    gate.is_open.set()
+    await asyncio.sleep(0.001)
+    assert newcomers.wanted(1) == (10, 0)
+    await settled.answer()
+    assert settled.wanted(1) == (10, 0)
+
+
+@run_by(as_follower)
 async def test_a_new_leader_is_told_of_no_log_start_that_is_not_saved(follower: Follower, /) -> None:
     partition = await follower.follow(0)
     follower.lacks_space = True
