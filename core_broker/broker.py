@@ -239,7 +239,7 @@ class Broker:
         heartbeats.on_lost = lifecycle.controller_changed
         self._fetching = fetching = Fetching(
             self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image),
-            replicas.throttle.following, replicas.save_log_starts,
+            replicas.throttle.following, replicas.saved_log_start, replicas.save_log_starts,
         )  # fmt: skip
         self._isr_changes = isr_changes = IsrChanges(
             self.node_id, requests.request, image.broker_epoch, replicas.partitions,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...client.connection import Connection, connect
@@ -58,13 +58,14 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session. start: its
-    log start as it is on disk. has_joined: the leader has answered, and found no difference."""
+    log start as it is on disk; a later one may be in memory. has_joined: the leader has answered, and found no
+    difference."""
 
     __slots__ = ("delay", "has_joined", "is_behind", "leader_end", "partition", "resumes_at", "start", "told")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, start: int) -> None:
         self.partition = partition
-        self.start: int = partition.log.log_start_offset
+        self.start = start
         self.has_joined = False
         self.told: tuple[int, int, int, int] | None = None
         self.delay: RetryDelay | None = None  # while it fails
@@ -87,7 +88,8 @@ class Fetching:
     """All partitions that this broker follows.
 
     broker_epoch: the epoch under which this broker is registered; followers tell it (KIP-903). address: where a broker
-    listens for other brokers. throttle: of what is fetched. save_log_starts: puts them on disk; raises KafkaError.
+    listens for other brokers. throttle: of what is fetched. saved_log_start: as it is on disk. save_log_starts: puts
+    all there; raises KafkaError.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Fetching:
         broker_epoch: Callable[[], int],
         address: Address,
         throttle: Quota,
+        saved_log_start: Callable[[Partition], int],
         save_log_starts: Callable[[], Awaitable[None]],
     ) -> None:
         self.node_id = node_id
@@ -106,6 +109,7 @@ class Fetching:
         self.broker_epoch = broker_epoch
         self.address = address
         self.throttle = throttle
+        self.saved_log_start = saved_log_start
         self.save_log_starts = save_log_starts
         self._sources: dict[int, Source] = {}  # by leader
         self._leaders: dict[tuple[str, int], int] = {}  # of the partitions that are copied
@@ -171,6 +175,7 @@ class Source:
     """
 
     def __init__(self, owner: Fetching, leader: int) -> None:
+        self._saved_log_start = owner.saved_log_start
         wait_ms = owner.config["replica.fetch.wait.max.ms"]
         self._newcomers = Fetcher(owner, leader, min(wait_ms, NEWCOMERS_WAIT_MS))
         self._settled = Fetcher(owner, leader, wait_ms, self._newcomers)
@@ -182,7 +187,7 @@ class Source:
 
     def add(self, partition: Partition) -> None:
         fetcher = self._newcomers if self._settled.is_asking else self._settled
-        fetcher.add(Copy(partition))
+        fetcher.add(Copy(partition, self._saved_log_start(partition)))
 
     def remove(self, topic: str, index: int) -> None:
         for fetcher in self.fetchers:
@@ -301,6 +306,9 @@ class Fetcher:
         """One Fetch and what comes of it, or a pause where there is nothing to fetch."""
         for copy in self._newcomers.hand_over() if self._newcomers is not None else ():
             self.add(copy)
+        if self._begin_later:
+            await self._save_starts()
+        await _all_kept([copy.partition for copy in self._changed.values()])  # they may have had another leader
         now = asyncio.get_running_loop().time()
         self._hold_back(now)
         self._wake_up(now)
@@ -423,7 +431,7 @@ class Fetcher:
 
     async def _take(self, answer: fetch.Response, connection: Connection) -> None:
         wall_ms = self._owner.runtime.wall_ms()
-        synced: list[Partition] = []
+        taken: list[Partition] = []
         for topic in answer.responses:
             for data in topic.partitions:
                 copy = self._by_key.get((topic.topic_id, data.partition_index))
@@ -437,15 +445,12 @@ class Fetcher:
                     copy.delay = None
                 except KafkaError as error:
                     self._put_off(copy, error)
+                if self._by_key.get(copy.key) is not copy:  # it was removed, or put here anew, meanwhile
+                    continue
                 if copy.start != copy.partition.log.log_start_offset:
                     self._begin_later[copy.key] = copy
-                core = copy.partition.core
-                if core.awaits_sync and core.kept_end < copy.partition.log.log_end_offset:
-                    synced.append(copy.partition)
-        if synced:
-            await asyncio.gather(*(_kept(partition) for partition in synced))
-        if self._begin_later:
-            await self._save_starts()
+                taken.append(copy.partition)
+        await _all_kept(taken)
 
     async def _save_starts(self) -> None:
         """The leader answers DeleteRecords once it is told of the new starts: what was deleted must not come back with
@@ -513,7 +518,8 @@ class Fetcher:
             own.advance_start(start)
 
     async def _begin_again(self, partition: Partition, connection: Connection) -> None:
-        """The leader does not have the offset that comes next: it begins later, or ends before it."""
+        """The leader does not have the offset that comes next: it begins later, or ends before it. Raises KafkaError
+        if neither is so, or not any more."""
         latest = await self._ask_offset(partition, LATEST, connection)
         end = partition.log.log_end_offset
         if latest < end:
@@ -524,6 +530,9 @@ class Fetcher:
         if earliest > end:
             log.warning("%s ends at offset %d, its leader begins at %d: all is copied anew", partition, end, earliest)
             await partition.begin_again_at(earliest)
+            return
+        said = f"{partition}: broker {self.leader} refuses offset {end}, but has {earliest} to {latest}"
+        raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, said)
 
     async def _ask_offset(self, partition: Partition, timestamp: int, connection: Connection) -> int:
         request = list_offsets.Request(
@@ -565,6 +574,13 @@ def common_end(log: Any, diverging: fetch.EpochEndOffset) -> int:
     if epoch != diverging.epoch:  # the follower does not know that epoch: the next answer says more
         return min(epoch_end, end)
     return min(epoch_end, diverging.end_offset, end)
+
+
+async def _all_kept(partitions: Sequence[Partition]) -> None:
+    """Wait until all of partitions that await a sync is on disk, or they are not served any more."""
+    waiting = [each for each in partitions if each.copied_end < each.log.log_end_offset]
+    if waiting:
+        await asyncio.gather(*map(_kept, waiting))
 
 
 async def _kept(partition: Partition) -> None:

@@ -22,7 +22,7 @@ from .partition import Partition
 log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_MS = 30_000  # for the controller; then it is asked again
-RETRY_S = 0.1  # after an error of a whole request, and before a change that was refused may be asked for again
+RETRY_S = 0.1  # before a change that was refused, or that the answer does not tell of, is asked for again
 GIVEN_UP = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)  # it has certainly not been made
 LEFT_OPEN = (  # newer metadata says what is
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -128,16 +128,17 @@ class IsrChanges:
         if answer is None or code:
             log.info("the controller does not change in-sync replicas: %s", ErrorCode(code).name)
             self.failures += len(asked)
-            self._again(asked)
             await self._pauses.pause(RETRY_S)
+            self._again(asked)
             return
         rows = {(topic.topic_id, row.partition_index): row for topic in answer.topics for row in topic.partitions}
+        unanswered: dict[Partition, IsrChange] = {}
         given_up = []
         for partition, change in asked.items():
             row = rows.get((partition.topic_id, partition.index))
             self.failures += row is None or bool(row.error_code)
             if row is None or (row.error_code and row.error_code not in (*GIVEN_UP, *LEFT_OPEN)):
-                self._again({partition: change})
+                unanswered[partition] = change
             elif row.error_code in GIVEN_UP:
                 given_up.append((partition, change))
             elif not row.error_code and partition.leader_epoch == row.leader_epoch and partition.failure is None:
@@ -145,8 +146,9 @@ class IsrChanges:
                 self.shrinks += len(row.isr) < before[partition]
                 self.expands += len(row.isr) > before[partition]
                 partition.place(row.leader_id, partition.replicas, row.isr, row.partition_epoch)
-        if given_up:
+        if unanswered or given_up:
             await self._pauses.pause(RETRY_S)
+            self._again(unanswered)
             for partition, change in given_up:
                 if partition.leadership is not None:
                     partition.leadership.refused(change)

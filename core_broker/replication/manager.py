@@ -184,6 +184,12 @@ class ReplicaManager:
         """Save the log start offsets, so that deleted records stay deleted. Raises StorageError."""
         await self._logs.checkpoints.save_log_starts()
 
+    def saved_log_start(self, partition: Partition) -> int:
+        """A partition's log start offset as it is on disk for certain: 0 if the last one is not saved yet."""
+        start: int = partition.log.log_start_offset
+        key = partition.topic, partition.index
+        return start if self._logs.checkpoints.log_starts.is_saved(key, start) else 0
+
     async def volume(self) -> Volume:
         """The data directory and its volume. Raises StorageError."""
         try:

@@ -238,8 +238,8 @@ def what_was_never_committed_stays(stack: contextlib.ExitStack) -> None:
 
     real = Copy.__init__
 
-    def begin(self: Any, partition: Any) -> None:
-        real(self, partition)
+    def begin(self: Any, *given: Any) -> None:
+        real(self, *given)
         self.has_joined = True
 
     _replace(stack, Copy, "__init__", begin)

@@ -21,7 +21,7 @@ from .update_features import Activate
 
 UNCLEAN_CHECK_S = 300.0  # between two looks for partitions that only an unclean election can help
 SESSIONS = "sessions"  # the timer of the next session that ends
-RETRY_S = 1.0  # until a broker is to be fenced again, if it could not be
+RETRY_S = 1.0  # until what could not be decided is tried again: that a broker is fenced, or the levels of features
 
 IsGone = Callable[[BrokerInfo], Awaitable[bool]]
 Submit = Callable[[Command, Callable[[Any], None]], None]
@@ -57,7 +57,7 @@ class Watch:
         self.stop()
         self.is_running = True
         self.sessions.start(self._image.brokers.values(), now_ms(), self._config["node.id"])
-        self._submit(Activate(), lambda result: None)
+        self._activate()
         for broker_id in self.sessions.ids:
             self._probe(broker_id)
         self._arm()
@@ -141,6 +141,14 @@ class Watch:
                 self._later(f"fence {broker_id}", RETRY_S, lambda: self._fence(broker_id, epoch))
 
         self._submit(FenceBroker(broker_id, epoch), decided)
+
+    def _activate(self) -> None:
+        def decided(result: Item) -> None:
+            if result.error_code and self.is_running:
+                log.info("the levels of the cluster's features cannot be finalized: %s", result.error_message)
+                self._later("activate", RETRY_S, self._activate)
+
+        self._submit(Activate(), decided)
 
     def _balance(self) -> None:
         def decided(result: Balanced) -> None:

@@ -91,8 +91,11 @@ class Served:
         max_bytes = min(asked.request.max_bytes, self._member.snapshot_max_bytes)
         try:
             size, data = await self._log.log.files.run(self._log.read_snapshot, snapshot, response.position, max_bytes)
-        except OSError:  # another one has taken its place
+        except FileNotFoundError:  # another one has taken its place
             response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        except OSError as error:
+            logger.error("cannot read a metadata snapshot for another node: %s", error)
+            response = replace(response, error=ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             if 0 <= response.position < size:
                 response = replace(response, size=size, data=data)

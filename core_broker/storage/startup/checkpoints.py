@@ -53,12 +53,17 @@ class CheckpointFile:
         self._is_sorted = True
         self._changed: dict[Key, Log] = {}
         self._is_behind = False  # the file lacks changes that are in memory
+        self._unsaved: dict[Key, None] = {}  # of which logs
 
     def __getitem__(self, key: Key) -> int:
         return self._offsets.get(key, 0)
 
     def get(self, key: Key) -> int | None:
         return self._offsets.get(key)
+
+    def is_saved(self, key: Key, offset: int) -> bool:
+        """Whether a log has this entry in the file, as far as is known for certain. None is 0."""
+        return key not in self._unsaved and self[key] == offset
 
     def load(self) -> bool:
         """Read the file; False if it exists and cannot be used. Raises OSError."""
@@ -87,6 +92,7 @@ class CheckpointFile:
     def forget(self, key: Key) -> None:
         """The log was deleted."""
         self._changed.pop(key, None)
+        self._unsaved.pop(key, None)
         if self._offsets.pop(key, None) is not None:
             del self._lines[key]
             self._is_behind = True
@@ -106,6 +112,7 @@ class CheckpointFile:
             elif self._offsets.get(key) != offset:
                 self._put(key, offset)
                 self._is_behind = True
+                self._unsaved[key] = None
             if not self._settled(key, log):
                 self._changed[key] = log
         return self._is_behind
@@ -125,11 +132,15 @@ class CheckpointFile:
         """Write the file if anything has changed. Must not run twice at once. Raises StorageError."""
         if self.take_up():
             self._is_behind = False
+            saving = {key: self._offsets[key] for key in self._unsaved}
             try:
                 await self._files.run(self._files.write_atomic, self.path, self.encode())
             except OSError as error:
                 self._is_behind = True
                 raise StorageError(error, self.path, "cannot save") from error
+            for key, offset in saving.items():
+                if self.get(key) == offset:
+                    self._unsaved.pop(key, None)
 
 
 class Checkpoints:

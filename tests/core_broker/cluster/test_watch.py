@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from isthmus.core_broker.cluster.controller import Balanced, BalanceLeaders, BrokerHeartbeat
+from isthmus.core_broker.cluster.controller.update_features import Activate
 from isthmus.core_broker.cluster.controller.watch import Watch
 from isthmus.core_broker.cluster.features import SUPPORTED
 from isthmus.core_broker.cluster.image import BrokerInfo
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
 
@@ -186,4 +188,24 @@ async def test_what_an_earlier_term_asked_for_is_not_asked_for_twice_from_then_o
     earlier(Balanced())
     await asyncio.sleep(11)
     assert len(asked) == 2
+    cluster.watch.stop()
+
+
+@run_by(run_checked)
+async def test_what_a_full_queue_refuses_is_asked_for_again(sim: Simulation, /) -> None:
+    cluster = Watched()
+    full = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the queue is full")
+    cluster.watch._submit = lambda command, callback: callback(command.fail(full))
+    cluster.watch.start()
+    await asyncio.sleep(2.5)
+    assert cluster.fenced() == []
+    decided: list[Any] = []
+
+    def submit(command: Any, callback: Callable[[Any], None]) -> None:
+        decided.append(command)
+        cluster._submit(command, callback)
+
+    cluster.watch._submit = submit
+    await asyncio.sleep(2.0)
+    assert cluster.fenced() == [2, 3] and decided.count(Activate()) == 1
     cluster.watch.stop()

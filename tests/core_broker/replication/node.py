@@ -359,14 +359,14 @@ class Node:
             return None
         if self.is_syncing:
             return None
-        offset, leader_epoch, last_epoch, _ = Copy(partition).wanted()
+        offset, leader_epoch, last_epoch, _ = Copy(partition, 0).wanted()
         return Asked(self.id, partition.leader, self.registered, offset, leader_epoch, last_epoch)
 
     def _take(self, asked: Asked, told: Told) -> None:
         """The answer to its Fetch has come."""
         partition = self.partition
         assert partition is not None
-        copy = Copy(partition)
+        copy = Copy(partition, 0)
         copy.told = copy.wanted()
         owner = SimpleNamespace(runtime=system(), node_id=self.id, config=CONFIG)
         fetcher = Fetcher(owner, asked.leader, 0)  # type: ignore[arg-type]

@@ -46,6 +46,17 @@ async def test_leader_epochs_and_options_reach_open_partitions(world, /):
 
 
 @run_by(in_world)
+async def test_a_log_start_is_saved_when_it_is_on_disk(world, /):
+    await world.topic(0)
+    world.append()
+    opened = world.replicas.get("t", 0)
+    assert opened.delete_records(-1) == 1
+    assert world.replicas.saved_log_start(opened) == 0
+    await world.replicas.save_log_starts()
+    assert world.replicas.saved_log_start(opened) == 1
+
+
+@run_by(in_world)
 async def test_what_a_deleted_topic_left_is_not_taken_for_the_new_one_s(world, /):
     old = await world.logs.create("t", 0, OTHER_ID, log_config_of(world))
     old.tail.log_start_offset = old.tail.log_end_offset = 7

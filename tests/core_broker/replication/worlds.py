@@ -20,7 +20,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import system
-from tests.core_broker.storage.support import BrokenFiles, place
+from tests.core_broker.storage.support import BrokenFiles, FilesAtOnce, place
 from tests.core_broker.ticked import TickedPauses
 
 ID, OTHER_ID = b"\1" * 16, b"\2" * 16
@@ -122,7 +122,7 @@ def partition(index: int, topic_id: bytes = ID, leader: int = 1) -> r.PartitionR
 class Gate:
     """The pool's next job waits until it is opened."""
 
-    def __init__(self, files: BrokenFiles) -> None:
+    def __init__(self, files: FilesAtOnce) -> None:
         self.is_reached, self.is_open = asyncio.Event(), asyncio.Event()
         pool = files.run
 

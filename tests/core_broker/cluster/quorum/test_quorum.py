@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from isthmus.core_broker.cluster.controller import BrokerHeartbeat, CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.controller import BrokerHeartbeat, CreateTopics, FenceBroker, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.controller.loop import MAX_WAITING_COMMANDS
+from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.cluster.raft.raft import Raft
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import remove_raft_voter as rrv
@@ -119,6 +123,51 @@ async def test_member_that_was_behind_the_snapshot_gets_it(world: World, /) -> N
     late.kill(power=True)
     await late.start()
     await world.sim.until(lambda: late.topics == ["a", "gone", "b", "c", "d"], "it has all again")
+
+
+@run_by(in_world)
+async def test_member_is_told_of_a_snapshot_that_was_replaced_or_cannot_be_read_and_asks_again(
+    world: World, /, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = await world.leader()
+    late = next(node for node in world.nodes.values() if node is not leader)
+    late.kill()
+    assert await create(leader, "a") == ErrorCode.NONE
+    await leader.run(leader.quorum.snapshot_if_due(1, 0))
+    refusals = [FileNotFoundError(errno.ENOENT, "another one has taken its place"), OSError(errno.EIO, "broken")]
+    told = []
+    read, take = MetadataLog.read_snapshot, Raft._take_snapshot_part
+
+    def read_snapshot(log: MetadataLog, *asked: Any) -> tuple[int, bytes]:
+        if refusals:
+            raise refusals.pop(0)
+        return read(log, *asked)
+
+    def take_part(raft: Raft, answer: Any) -> None:
+        told.append(answer.error)
+        take(raft, answer)
+
+    monkeypatch.setattr(MetadataLog, "read_snapshot", read_snapshot)
+    monkeypatch.setattr(Raft, "_take_snapshot_part", take_part)
+    await late.start()
+    await world.sim.until(lambda: late.topics == ["a"], "it has all", 5.0)
+    assert told == [ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+    assert "cannot read a metadata snapshot for another node: [Errno 5] broken" in caplog.text
+
+
+@run_by(in_world, ids=(1,))
+async def test_a_full_queue_refuses_what_comes_and_answers_what_waits(world: World, /) -> None:
+    node = await world.leader()
+    answers: list[int] = []
+
+    async def submit() -> None:
+        for _ in range(MAX_WAITING_COMMANDS + 1):
+            node.controller.submit(FenceBroker(7, 0), lambda result: answers.append(result.error_code))
+
+    await node.run(submit())
+    await world.sim.until(lambda: len(answers) == MAX_WAITING_COMMANDS + 1, "all are answered")
+    assert answers == [ErrorCode.REQUEST_TIMED_OUT, *[ErrorCode.NONE] * MAX_WAITING_COMMANDS]  # the last one first
+    assert await create(node, "a") == ErrorCode.NONE
 
 
 @run_by(in_world)

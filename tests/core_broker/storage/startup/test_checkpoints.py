@@ -27,9 +27,10 @@ def test_save_that_failed_is_made_up_for(tmp_path):
     files.trap = refuse
     with pytest.raises(KafkaError, match="No space left"):
         drive(checkpoint.save())
+    assert not checkpoint.is_saved(("t", 0), 1)
     files.trap = lambda kind, path: None
     drive(checkpoint.save())
-    assert (tmp_path / "points").read_text() == "0\n1\nt 0 1\n"
+    assert (tmp_path / "points").read_text() == "0\n1\nt 0 1\n" and checkpoint.is_saved(("t", 0), 1)
     files.calls.clear()
     checkpoint.note(("t", 0), log)  # nothing is new
     drive(checkpoint.save())
@@ -37,6 +38,24 @@ def test_save_that_failed_is_made_up_for(tmp_path):
     checkpoint.forget(("t", 0))
     drive(checkpoint.save())
     assert (tmp_path / "points").read_text() == "0\n0\n"
+
+
+def test_what_changes_while_the_file_is_written_is_not_saved_yet(tmp_path):
+    files, log, value = BrokenFiles(), object(), {"at": 1}
+    checkpoint = CheckpointFile(files, f"{tmp_path}/points", lambda key, log: value["at"])
+    checkpoint.note(("t", 0), log)
+
+    def change(kind, path):
+        value["at"] = 2
+        checkpoint.note(("t", 0), log)
+        checkpoint.leave(("t", 0))
+
+    files.trap = change
+    drive(checkpoint.save())
+    files.trap = lambda kind, path: None
+    assert not checkpoint.is_saved(("t", 0), 1) and not checkpoint.is_saved(("t", 0), 2)
+    drive(checkpoint.save())
+    assert (tmp_path / "points").read_text() == "0\n1\nt 0 2\n" and checkpoint.is_saved(("t", 0), 2)
 
 
 @run_by(in_loop)
