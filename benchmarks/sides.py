@@ -31,7 +31,8 @@ KAFKA_SETTINGS = {
 OTHER_CHECKOUT = "other checkout"
 REPLICAS = 3  # of each partition, in a cluster
 READY_POLL_S = 0.005
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 600.0  # of a JVM after kill -9, with thousands of logs
+STOP_TIMEOUT_S = 120.0  # the last of three controllers never ends its shutdown
 ADMIN_TIMEOUT_S = 30.0
 GONE_POLL_S = 0.1
 GONE_TIMEOUT_S = 120.0
@@ -119,7 +120,7 @@ class KafkaNode:
         self.node.wait(self.size, READY_TIMEOUT_S)
 
     def stop(self) -> None:
-        self.node.stop()
+        self.node.stop(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         self.node.kill()
