@@ -215,8 +215,13 @@ def remove(
         said, nodes = await admin.describe_quorum()
         if not unsafe and (reason := why_not_removed(quorum_told(said, nodes), node)):
             raise DeployError(reason)
-        await admin.remove_voter(node)
-        await admin.unregister_controller(node)
+        try:
+            await admin.remove_voter(node)
+        except KafkaError as error:  # it may be registered all the same
+            if error.code != ErrorCode.VOTER_NOT_FOUND or not await admin.unregister_controller(node):
+                raise
+        else:
+            await admin.unregister_controller(node)
 
     _ask(bootstrap, leave)
     output.done(f"node {node} does not vote any more", {"removed": node}, as_json)

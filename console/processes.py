@@ -228,7 +228,7 @@ async def _why_silent(address: str) -> str:
     try:
         connection = await connect(address, "isthmus-cli", ANSWER_TIMEOUT_MS)
     except ClientError as error:
-        return f"{error} (kill -9 its pid, and the supervisor starts it again)"
+        return f"{error} (if it stays so, kill -9 its pid: the supervisor starts it again)"
     await close_all([connection])
     return ""
 

@@ -20,6 +20,7 @@ from .output import JsonFlag
 
 app = typer.Typer(no_args_is_help=True)
 OF_THE_TOPIC = 1  # source of an option's value
+NAMED = 20  # partitions in one note
 OFFSETS_TIMEOUT_MS = 3_000  # for the leaders to tell where their logs begin and end; the rest is known without them
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 
@@ -162,8 +163,7 @@ async def offsets_told(
             found |= answer
         elif isinstance(answer, ClientError | KafkaError) and answer.retriable:
             troubles.append(
-                f"broker {leader} ({addresses[leader]}) leads {_numbered(tps)} and did not answer within "
-                f"{OFFSETS_TIMEOUT_MS / 1000:.0f} s, so that offsets are not known: does it hang?"
+                f"broker {leader} ({addresses[leader]}) leads {_numbered(tps)}, whose offsets are not known: {answer}"
             )
         else:
             raise answer
@@ -171,8 +171,9 @@ async def offsets_told(
 
 
 def _numbered(partitions: Sequence[TopicPartition]) -> str:
-    numbers = ", ".join(str(tp.partition) for tp in sorted(partitions))
-    return f"partition{'s' * (len(partitions) > 1)} {numbers}"
+    numbers = [str(tp.partition) for tp in sorted(partitions)]
+    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+    return f"partition{'s' * (len(partitions) > 1)} {', '.join(numbers[:NAMED])}{more}"
 
 
 def _pair(text: str) -> tuple[str, str]:

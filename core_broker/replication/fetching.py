@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_SESSION, INITIAL_EPOCH, EPOCH_MAX = 0, 0, 2**31 - 1
+LOOK_AT_SYNC_S = 0.02  # until a copy that is being synced is looked at again
 NEWCOMERS_WAIT_MS = 20  # how long a leader may keep a request of newcomers, in which the next ones are not yet
 LOOK_AT_ALL_S = (
     30.0  # how often all is looked at: retention may have moved the start of an idle log, which tells nobody
@@ -308,7 +309,6 @@ class Fetcher:
             self.add(copy)
         if self._begin_later:
             await self._save_starts()
-        await _all_kept([copy.partition for copy in self._changed.values()])  # they may have had another leader
         now = asyncio.get_running_loop().time()
         self._hold_back(now)
         self._wake_up(now)
@@ -357,6 +357,9 @@ class Fetcher:
         if now >= self._look_at_all_at:
             self._look_at_all_at = now + LOOK_AT_ALL_S
             self._changed = dict(self._by_key)
+            for key, copy in self._by_key.items():
+                if copy.start != copy.partition.log.log_start_offset:
+                    self._begin_later[key] = copy
 
     def _hold_back(self, now: float) -> None:
         """Put off throttled partitions that are not in sync while there was too much of them (KIP-73)."""
@@ -391,6 +394,10 @@ class Fetcher:
         limit = config["replica.fetch.max.bytes"]
         changed, self._changed = self._changed, {}
         for (topic_id, index), copy in changed.items():
+            if copy.partition.copied_end < copy.partition.log.log_end_offset:
+                # Its last leadership has left something to sync, and this leader takes what it is told for kept.
+                copy.resumes_at = max(copy.resumes_at, now + LOOK_AT_SYNC_S)
+                self._resting[topic_id, index] = copy
             if copy.resumes_at > now:
                 if copy.told is not None:
                     copy.told = None
@@ -466,10 +473,12 @@ class Fetcher:
             return
         self._are_starts_unsaved = False
         for key, start in starts.items():
-            copy = self._begin_later.pop(key, None)
+            copy = self._begin_later.get(key)
             if copy is not None:  # else it was removed meanwhile
                 copy.start = start
                 self._changed[key] = copy
+                if copy.partition.log.log_start_offset == start:  # else it moved meanwhile
+                    del self._begin_later[key]
 
     def _put_off(self, copy: Copy, error: KafkaError) -> None:
         """Fetch a partition again after a pause, a longer one each time."""

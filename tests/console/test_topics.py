@@ -28,8 +28,8 @@ async def test_a_leader_that_hangs_is_named_soon_and_the_others_tell_their_offse
     assert found == {TPS[0]: (3, 7)}
     assert troubles == [
         "partition 3 without a leader: `isthmus cluster status` says why",
-        "broker 2 (broker2:9092) leads partitions 1, 2 and did not answer within 3 s, so that offsets are not known: "
-        "does it hang?",
+        "broker 2 (broker2:9092) leads partitions 1, 2, whose offsets are not known: offsets: not done within 3000 ms: "
+        "no answer came: is a broker overloaded or hung?",
     ]
     world.brokers[2].hangs = False
     found, troubles = await offsets_told(client, TPS[:3])

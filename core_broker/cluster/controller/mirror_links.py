@@ -90,15 +90,15 @@ def link_of_topic(
     return None
 
 
-def check_reads_links(image: MetadataImage, broker_id: int, features: Mapping[str, Levels]) -> None:
-    """Raises KafkaError(UNSUPPORTED_VERSION) for a broker of Kafka's own, where links are in the metadata.
+def check_reads_links(image: MetadataImage, node_id: int, features: Mapping[str, Levels]) -> None:
+    """Raises KafkaError(UNSUPPORTED_VERSION) for a node of Kafka's own, where links are in the metadata.
 
     Such a broker would go on with metadata of which it read a part.
     """
     if image.links and _is_kafkas(features):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"broker {broker_id} is one of Apache Kafka, which cannot read the links of mirrors that this cluster is "
+            f"node {node_id} is one of Apache Kafka, which cannot read the links of mirrors that this cluster is "
             f"the target of ({', '.join(image.links)}): carry its topics to a cluster of Kafka by a mirror instead",
         )
 
@@ -112,7 +112,8 @@ def _check_members(image: MetadataImage) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"a cluster with nodes of Apache Kafka (here {', '.join(theirs)}) cannot be the target of a mirror, "
-            "whose records Kafka cannot read: let them leave first, and unregister them",
+            "whose records Kafka cannot read: let them leave first, by `isthmus broker unregister ID`, or by `isthmus "
+            "quorum remove ID` where it is a controller",
         )
 
 

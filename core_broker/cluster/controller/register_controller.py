@@ -10,6 +10,7 @@ from ....protocol.messages.metadata_records import RegisterControllerRecord, Unr
 from ..features import METADATA_VERSION
 from ..image import Endpoint, Levels, endpoint_rows, feature_rows
 from .common import Decision, Item, View
+from .mirror_links import check_reads_links
 
 CAN_UNREGISTER = 33  # the metadata.version from which on a registration can be taken back
 
@@ -24,6 +25,7 @@ class RegisterController:
     features: Mapping[str, Levels] = field(default_factory=dict)
 
     def decide(self, view: View) -> Decision:
+        check_reads_links(view.image, self.controller_id, self.features)
         record = RegisterControllerRecord(
             controller_id=self.controller_id,
             incarnation_id=self.incarnation_id,

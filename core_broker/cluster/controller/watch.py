@@ -17,7 +17,7 @@ from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Item
 from .fence_broker import FenceBroker
 from .sessions import Sessions
-from .update_features import Activate
+from .update_features import Activate, is_active
 
 UNCLEAN_CHECK_S = 300.0  # between two looks for partitions that only an unclean election can help
 SESSIONS = "sessions"  # the timer of the next session that ends
@@ -143,6 +143,10 @@ class Watch:
         self._submit(FenceBroker(broker_id, epoch), decided)
 
     def _activate(self) -> None:
+        """Finalize the levels of a new cluster's features."""
+        if is_active(self._image):
+            return
+
         def decided(result: Item) -> None:
             if result.error_code and self.is_running:
                 log.info("the levels of the cluster's features cannot be finalized: %s", result.error_message)

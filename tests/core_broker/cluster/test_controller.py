@@ -371,13 +371,14 @@ def test_a_cluster_with_nodes_of_kafka_is_no_mirrors_target() -> None:
     assert not cluster.run(RegisterMirrorLink("l", "A")).error_code
 
 
-def test_a_broker_of_kafka_does_not_join_a_mirrors_target() -> None:
+def test_a_node_of_kafka_does_not_join_a_mirrors_target() -> None:
     cluster = Cluster()
     assert not cluster.register(2, features=SUPPORTED).error_code
     cluster.run(UnregisterBroker(2))
     cluster.run(RegisterMirrorLink("ewr", "A"))
     refused = cluster.register(2, features=SUPPORTED)
     assert refused.error_code == E.UNSUPPORTED_VERSION and "(ewr)" in refused.error_message
+    assert cluster.run(RegisterController(3, bytes(16), ENDPOINTS, SUPPORTED)).error_code == E.UNSUPPORTED_VERSION
     assert not cluster.register(2).error_code
 
 

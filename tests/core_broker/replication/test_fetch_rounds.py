@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication import fetching as module
-from isthmus.core_broker.replication.fetching import Fetching
+from isthmus.core_broker.replication.fetching import LOOK_AT_SYNC_S, Fetching
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.replication.throttle import Quota
 from isthmus.core_broker.storage.startup import opening
@@ -78,7 +78,7 @@ class Line:
 
 class Follower:
     """Broker 1, which follows. lines: to its leader, in the order in which they were made. saved: log starts that are
-    on disk. lacks_space: they cannot be saved."""
+    on disk. lacks_space: they cannot be saved. on_save: called when they were. may_connect: else connections wait."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
@@ -89,12 +89,16 @@ class Follower:
         self.saved: dict[int, int] = {}
         self.lacks_space = False
         self.partitions: list[Partition] = []
+        self.on_save: Callable[[], None] = lambda: None
+        self.may_connect = asyncio.Event()
+        self.may_connect.set()
         quota = Quota(RATE, self.config, lambda: asyncio.get_running_loop().time())
         self.fetching = Fetching(
             1, self.config, system(), lambda: 7, lambda broker_id: "leader:1", quota, self._saved, self._save
         )
 
         async def connect(*_: Any) -> Any:
+            await self.may_connect.wait()
             self.lines.append(Line(lambda timestamp: self.tell_offset(timestamp)))
             return self.lines[-1]
 
@@ -124,6 +128,7 @@ class Follower:
         if self.lacks_space:
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
         self.saved |= {each.index: each.log.log_start_offset for each in self.partitions}
+        self.on_save()
 
 
 def as_follower(
@@ -298,7 +303,46 @@ async def test_a_new_leader_is_told_of_no_record_that_is_to_be_on_disk_first_and
     assert gate.is_reached.is_set() and not follower.lines[0].is_asked
     first.close(KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leadership"))
     await follower.follow_under(EPOCH + 1, 3, 0, first.log, durability="fsync")
-    assert len(follower.lines) == 1
+    assert follower.lines[1].wanted(0) is None
     gate.is_open.set()
-    await asyncio.sleep(0.001)
+    await follower.lines[1].answer()
+    await asyncio.sleep(LOOK_AT_SYNC_S)
     assert follower.lines[1].wanted(0) == (10, 0)
+
+
+@run_by(as_follower)
+async def test_a_copy_that_is_to_be_on_disk_first_holds_back_no_other(follower: Follower, /) -> None:
+    """It comes while a connection is made for another one."""
+    late = await follower.follow(0, durability="fsync")
+    gate = Gate(follower.files)
+    await follower.lines[0].answer(row(0, count=10))
+    late.close(KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leadership"))
+    opened = await opening.open_log(follower.files, str(follower.path / "t-1"), None, wall_ms=NOW_MS)
+    follower.may_connect.clear()
+    await follower.follow_under(EPOCH + 1, 3, 1, opened)
+    await follower.follow_under(EPOCH + 1, 3, 0, late.log, durability="fsync")
+    follower.may_connect.set()
+    await asyncio.sleep(0.001)
+    line = follower.lines[1]
+    assert (line.wanted(0), line.wanted(1)) == (None, (0, 0))
+    await line.answer()
+    await asyncio.sleep(LOOK_AT_SYNC_S)
+    assert line.wanted(0) is None
+    gate.is_open.set()
+    await asyncio.sleep(LOOK_AT_SYNC_S)
+    await line.answer()
+    assert line.wanted(0) == (10, 0)
+
+
+@run_by(as_follower)
+async def test_a_start_that_moves_while_it_is_saved_is_told_later(follower: Follower, /) -> None:
+    copied = await follower.follow(0)
+    [line] = follower.lines
+    await line.answer(row(0, count=10))
+    follower.on_save = lambda: copied.log.advance_start(7)
+    copied.log.advance_start(5)
+    await line.answer(row(0))
+    assert line.wanted(0) == (10, 5)
+    follower.on_save = lambda: None
+    await line.answer()
+    assert line.wanted(0) == (10, 7)
