@@ -13,6 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
+from integration_tests.peers.peers import guarded
 from integration_tests.waiting import until
 
 from .kafka_nodes import HEAP, JVM, START_S, format_all, has_brokers, kafka_node, kafka_nodes, log_in
@@ -57,7 +58,8 @@ def committed(bootstrap: str) -> dict[int, int]:
 
 def test_a_live_cluster_goes_back_when_one_node_of_kafkas_is_left(tmp_path: Path) -> None:
     settings = {"offsets.topic.replication.factor": 3, "min.insync.replicas": 2, "default.replication.factor": 3}
-    with kafka_nodes(tmp_path, COMBINED, settings=settings) as cluster:
+    again = tmp_path / "again"
+    with kafka_nodes(tmp_path, COMBINED, settings=settings) as cluster, guarded(again):
         move = Move(cluster, tmp_path, OURS)
         kafkas = cluster.bootstrap
         with clients(tmp_path, kafkas) as apps:
@@ -75,7 +77,7 @@ def test_a_live_cluster_goes_back_when_one_node_of_kafkas_is_left(tmp_path: Path
 
             there = [LAST, *OURS]
             for ours, theirs in zip(OURS, (FRESH, KEPT), strict=True):
-                comes_back(move, theirs, tmp_path / "again")
+                comes_back(move, theirs, again)
                 there.append(theirs)
                 for each in KAFKAS:
                     if each in there:
