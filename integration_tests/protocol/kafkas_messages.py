@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from integration_tests.peers.peers import java_command
-from isthmus.protocol.messages import group_records, metadata_records
+from isthmus.protocol.messages import group_records, metadata_records, transaction_records
 from isthmus.protocol.schema import Codec
 
 SOURCE = Path(__file__).with_name("Messages.java")
@@ -18,6 +18,7 @@ JVM = ("-XX:TieredStopAtLevel=1",)  # a short life
 _PACKAGES = {
     "org.apache.kafka.common.metadata": tuple(metadata_records.CODECS.values()),
     "org.apache.kafka.coordinator.group.generated": group_records.CODECS,
+    "org.apache.kafka.coordinator.transaction.generated": transaction_records.CODECS,
 }
 _COMMON = "org.apache.kafka.common.message"
 

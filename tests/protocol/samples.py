@@ -9,6 +9,7 @@ from isthmus.protocol.messages import (
     envelope,
     group_records,
     metadata_records,
+    transaction_records,
 )
 
 TEXT = st.one_of(st.sampled_from(["", "flights", "ewr.flights", "naïve-✈"]), st.text(max_size=8))
@@ -24,6 +25,7 @@ def all_codecs():
     yield from metadata_records.CODECS.values()
     yield from control_records.CODECS.values()
     yield from group_records.CODECS
+    yield from transaction_records.CODECS
     yield from consumer_protocol.CODECS
 
 

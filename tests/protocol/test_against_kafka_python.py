@@ -45,8 +45,11 @@ def theirs():
 THEIRS = theirs()
 # Versions newer than the tables of the kafka-python release that is pinned.
 NEWER = {"ApiVersionsRequest": {5}, "ApiVersionsResponse": {5}, "DeleteGroupsRequest": {3}, "DeleteGroupsResponse": {3}}
+NEWER |= {"TxnOffsetCommitRequest": {6}, "TxnOffsetCommitResponse": {6}}
 # Between nodes, and of operators to controllers; integration_tests/protocol has Kafka itself for an oracle.
 OF_NODES = {52, 53, 54, 56, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82, 94}
+NOT_THEIRS = {68, 69}  # that release has no groups of KIP-848
+OTHER_NAMES = {"TxnOffsetCommitRequest": {"generation_id_or_member_epoch": "generation_id"}}
 
 
 def as_theirs(message, cls, version):
@@ -88,6 +91,9 @@ def assert_alike(message, other, version):
 
 
 def their_name(field, cls):
+    other = OTHER_NAMES.get(cls.__name__, {}).get(field.name)
+    if other is not None:
+        return other
     operations = field.kind == "int32" and field.name.endswith("authorized_operations")
     return "authorized_operations" if operations and field.name not in cls._struct.fields else field.name
 
@@ -107,7 +113,7 @@ def common_versions(name):
 
 
 def test_only_the_newest_versions_have_no_oracle():
-    clients = [api for key, api in APIS.items() if key < 30000 and key not in OF_NODES]
+    clients = [api for key, api in APIS.items() if key < 30000 and key not in OF_NODES | NOT_THEIRS]
     names = {f"{api.name}{side}" for api in clients for side in ("Request", "Response")}
     assert names <= set(THEIRS)
     for name in sorted(names):
