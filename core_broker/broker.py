@@ -20,6 +20,7 @@ from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .active_controller import ActiveController
 from .auto_creation import AutoCreation
+from .broker_channels import BrokerChannels
 from .cluster.controller import Controller
 from .cluster.features import REGISTERED
 from .cluster.image import Delta, Endpoint, MetadataImage
@@ -47,7 +48,7 @@ from .server.cold_sends import ColdSends
 from .server.dispatch import Scope, handler_modules
 from .server.fetch_sessions import FetchSessions
 from .server.listener import Server, parse_address
-from .server.local_controller import LocalController
+from .server.local_node import LocalNode
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
@@ -108,6 +109,7 @@ class Broker:
         self._isr_changes: IsrChanges | None = None
         self._assignments: Assignments | None = None
         self._channels: list[ControllerChannel] = []
+        self._peers: BrokerChannels | None = None
         self._active: ActiveController | None = None
 
     async def start(self) -> None:
@@ -205,7 +207,9 @@ class Broker:
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._active = active = ActiveController(metadata)
         active.when_changed(lambda: controller.watch.follow(metadata.is_leader))
-        local = LocalController()
+        local = LocalNode(Scope.CONTROLLER)
+        broker_here = LocalNode(Scope.BROKER)
+        self._peers = peers = BrokerChannels("brokers", self.node_id, partial(self._address_of, image), broker_here)
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
             ControllerChannel(name, self.node_id, who, local, config["controller.socket.timeout.ms"])
@@ -264,7 +268,7 @@ class Broker:
             return is_told and metadata.failure is None and lifecycle.has_session
 
         groups.host.has_session = has_session
-        local.services = services = Services(
+        local.services = broker_here.services = services = Services(
             config=config,
             runtime=runtime,
             image=image,
@@ -284,6 +288,7 @@ class Broker:
             quorum=metadata,
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
+            peers=peers,
             channel=channel,
             has_session=has_session,
             loggers=Loggers(self._follow_levels),
@@ -428,6 +433,9 @@ class Broker:
         for channel in self._channels:
             await channel.close()
         self._channels = []
+        if self._peers is not None:
+            await self._peers.close()
+            self._peers = None
         if self._groups is not None:
             await self._groups.host.stop()
             self._groups = None

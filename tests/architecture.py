@@ -43,8 +43,9 @@ _CLUSTER = (
     *_CONFIG,
 )
 _CHANNEL = f"{_BROKER}.controller_channel"
+_PEERS = f"{_BROKER}.broker_channels"
 _CREATION = f"{_BROKER}.auto_creation"
-_COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", _CHANNEL, _CREATION, *_CLUSTER)
+_COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", _CHANNEL, _CREATION, _PEERS, *_CLUSTER)
 _SERVER = (
     f"{_BROKER}.coordinators",
     f"{_BROKER}.described",
@@ -71,6 +72,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.loading": (),
     f"{_BROKER}.pauses": (),
     _CHANNEL: (f"{_BROKER}.pauses", *_OUTSIDE),
+    _PEERS: _OUTSIDE,
     _CREATION: (f"{_BROKER}.cluster", _CHANNEL, *_CLUSTER),
     f"{_BROKER}.storage": (f"{_BROKER}.storage.upkeep", f"{_BROKER}.storage.startup", *_LOG),
     f"{_BROKER}.storage.upkeep": (f"{_BROKER}.pauses", *_LOG),

@@ -15,6 +15,7 @@ from .encoded_topics import EncodedTopics
 if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..auto_creation import AutoCreation
+    from ..broker_channels import BrokerChannels
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
     from ..cluster.quorum.quorum import MetadataQuorum
@@ -38,7 +39,7 @@ class Services:
     """One for a node. Every handler finds it in its Context.
 
     channel: the way to the active controller; None where there is no other node, so that it is here. has_session:
-    whether what this node knows of its leadership counts, see `Lifecycle.has_session`.
+    whether what this node knows of its leadership counts, see `Lifecycle.has_session`. peers: the way to other brokers.
     """
 
     config: BrokerConfig
@@ -57,6 +58,7 @@ class Services:
     cluster_id: str
     node_id: int
     has_session: Callable[[], bool]
+    peers: BrokerChannels
     channel: ControllerChannel | None = None
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

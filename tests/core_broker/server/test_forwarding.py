@@ -14,9 +14,9 @@ import pytest
 from isthmus.client.connection import Connection, connect
 from isthmus.core_broker.auto_creation import AutoCreation
 from isthmus.core_broker.controller_channel import ControllerChannel
-from isthmus.core_broker.server.dispatch import FORWARDED, FORWARDED_IN_PART, SERVED, SERVED_BY_CONTROLLERS
+from isthmus.core_broker.server.dispatch import FORWARDED, FORWARDED_IN_PART, SERVED, SERVED_BY_CONTROLLERS, Scope
 from isthmus.core_broker.server.forwarding import ANONYMOUS
-from isthmus.core_broker.server.local_controller import LocalController
+from isthmus.core_broker.server.local_node import LocalNode
 from isthmus.core_broker.server.producer_ids import ProducerIds
 from isthmus.core_broker.server.refusals import REFUSALS
 from isthmus.protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ class Nodes:
         self.leader = (1, f"active:{CONTROLLER_PORT}")
         edge = await self.start("edge", 2)
         services = edge.broker._server.services
-        local = LocalController()
+        local = LocalNode(Scope.CONTROLLER)
         local.services = services
         channel = ControllerChannel("test", 2, lambda: self.leader, local)
         services.channel = channel

@@ -1,4 +1,4 @@
-"""The handlers of the controllers' listener, for requests of this node to itself: no network, no bytes."""
+"""The handlers of a kind of listener, for requests of this node to itself: no network, no bytes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from ._context import Context
 from .dispatch import Scope, handler
 from .services import Services
 
-NO_LISTENER = ""  # what only the controller decides tells no addresses
+NO_LISTENER = ""  # what nodes ask each other tells no addresses
 
 
-class LocalController:
-    """What a `ControllerChannel` calls where this node is the active controller."""
+class LocalNode:
+    """What a `ControllerChannel` or `BrokerChannels` calls where the other node is this one. scope: of the listener."""
 
     services: Services  # to be set before the first call
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
 
     async def __call__(self, message: Any) -> Any:
         """The answer to a request message of the newest version."""
         api = type(message).API
         context = Context(self.services, NO_LISTENER, "")
         context.version = api.max_version
-        answer = handler(api.key, Scope.CONTROLLER)(message, context)
+        answer = handler(api.key, self._scope)(message, context)
         if not isinstance(answer, Pending):
             return answer
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
