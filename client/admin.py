@@ -11,6 +11,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import (
     add_raft_voter,
     alter_partition_reassignments,
+    consumer_group_describe,
     create_partitions,
     create_topics,
     delete_groups,
@@ -35,13 +36,14 @@ from .cluster import NAMES_SHOWN, Client
 from .committed import fetch_committed
 from .connection import introduction
 from .errors import ClientError, UnsupportedVersion, no_topic
+from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .membership import Membership
 from .offsets import fetch_offsets, fetch_own_ends
 from .operation import API_TIMEOUT_MS
 from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
 
-TOPIC, BROKER = 2, 4  # resource types
+TOPIC, BROKER, GROUP = 2, 4, 32  # resource types
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
@@ -49,6 +51,7 @@ PREFERRED, UNCLEAN = 0, 1  # kinds of election
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # kinds of a change of a feature's level
 METADATA_TOPIC = "__cluster_metadata"
 FENCED_SINCE = 2  # version of DescribeCluster
+DEAD = "Dead"  # what DescribeGroups says of a group that does not exist
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,8 @@ class Admin:
         self, names: Sequence[str], resource_type: int = TOPIC, *, documentation: bool = False
     ) -> dict[str, list[Any]]:
         """name -> `describe_configs.DescribeConfigsResourceResult` of each option. Names of topics or, with
-        resource_type=BROKER, node ids. documentation: include the broker's description of each option."""
+        resource_type=BROKER, node ids, with GROUP, groups. documentation: include the broker's description of each
+        option."""
         resources = [
             describe_configs.DescribeConfigsResource(
                 resource_type=resource_type, resource_name=name, configuration_keys=None
@@ -282,6 +286,13 @@ class Admin:
         request = _altered(TOPIC, topic, changes)
         answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.responses))
         _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
+
+    async def alter_group_configs(self, group: str, changes: Mapping[str, str | None]) -> None:
+        """A group's options, such as `consumer.session.timeout.ms`; it need not exist yet. changes: as above. Raises
+        KafkaError INVALID_CONFIG, or INVALID_REQUEST where the cluster has none for groups (Kafka before 3.8)."""
+        request = _altered(GROUP, group, changes)
+        answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.responses))
+        _raise_first((f"group {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
 
     async def alter_broker_configs(self, node_id: int, changes: Mapping[str, str | None]) -> None:
         """Options of one broker that can be changed while it runs, which it checks itself. changes: as above."""
@@ -319,6 +330,29 @@ class Admin:
                 request = describe_groups.Request(groups=[name])
                 found.append(await self._ask_coordinator(name, request, 5, lambda answer: answer.groups))
         return found
+
+    async def describe_consumer_groups(self, names: Sequence[str]) -> list[GroupDescription]:
+        """Each group, be it of the consumer protocol (KIP-848) or a classic one. Raises KafkaError GROUP_ID_NOT_FOUND
+        for one that does not exist, or is of a type of its own."""
+        found = []
+        async with self.client.operation("description of groups", self.timeout_ms):
+            for name in names:
+                found.append(await self._describe_group(name))
+        return found
+
+    async def _describe_group(self, name: str) -> GroupDescription:
+        request = consumer_group_describe.Request(group_ids=[name])
+        try:
+            return of_consumer_group(await self._ask_coordinator(name, request, 1, lambda answer: answer.groups))
+        except UnsupportedVersion:
+            pass  # a cluster of classic groups alone
+        except KafkaError as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        [said] = await self.describe_groups([name])
+        if said.group_state == DEAD:
+            raise KafkaError.of(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}")
+        return of_classic_group(said)
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""

@@ -21,7 +21,9 @@ FOLDED = (
     "address",
     "assigned",
     "next_try",
+    "reads",
     "reason",
+    "target",
 )  # texts that may be long; a column of nothing but empty ones is left out
 MIN_FOLDED = 20
 MAX_WIDTH = 10_000

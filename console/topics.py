@@ -50,7 +50,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a topic."""
-    options = dict(_pair(each) for each in option)
+    options = dict(pair(each) for each in option)
 
     async def run() -> bool:
         async with connected(bootstrap) as client:
@@ -176,7 +176,8 @@ def _numbered(partitions: Sequence[TopicPartition]) -> str:
     return f"partition{'s' * (len(partitions) > 1)} {', '.join(numbers[:NAMED])}{more}"
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """An option as it is given to --set."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise DeployError(f"--set {text}: write it as name=value, such as --set retention.ms=-1")

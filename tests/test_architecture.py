@@ -189,7 +189,7 @@ def test_what_is_allowed_passes(name: str, source: str) -> None:
     assert breaches_of(name, source) == []
 
 
-HEAVY = "typer rich pandas numpy pyarrow pyspark pydantic ruamel deltalake matplotlib jinja2".split()
+HEAVY = "typer rich pandas numpy pyarrow pyspark pydantic ruamel deltalake matplotlib jinja2 re2".split()
 LOADED = "import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
 
 

@@ -74,7 +74,7 @@ def test_a_group_keeps_what_was_printed_and_no_more(at: tuple[str, str], tmp_pat
     assert row == {"topic": "many", "partition": 0, "committed_offset": 20, "end_offset": 1000, "lag": 980}
     assert "980" in said(isthmus("group", "describe", "readers", *at, folder=tmp_path))
     groups = json.loads(said(isthmus("group", "list", "--json", *at, folder=tmp_path)))
-    assert {"group": "readers", "state": "Empty", "type": "consumer"} in groups
+    assert {"group": "readers", "state": "Empty", "type": "classic", "protocol": "consumer"} in groups
     rest = said(isthmus("consume", "many", "-g", "readers", "-e", *at, folder=tmp_path))
     assert rest.splitlines()[0] == "line 20" and len(rest.splitlines()) == 980
 
@@ -138,6 +138,8 @@ NAMING_A_TOPIC = (
         ("produce there --compression brotli", "none, gzip, snappy, lz4, zstd"),
         *((f"{command} in/valid", "Topic name is invalid: 'in/valid'") for command in NAMING_A_TOPIC),
         ("group describe nope", "there is no group nope: `isthmus group list`"),
+        ("group alter g", "say --set name=value or --unset name"),
+        ("group alter g --set 5", "--set 5: write it as name=value"),
     ],
 )
 @pytest.mark.usefixtures("there")

@@ -31,10 +31,10 @@ def class_of(codec: Codec) -> str:
     return f"{_COMMON}.{codec.name}" + ("Data" if codec.name.endswith(("Request", "Response")) else "")
 
 
-def ask(questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers to questions, in order, of one JVM on the classpath of the broker."""
+def ask(questions: Sequence[dict[str, Any]], source: Path = SOURCE) -> list[dict[str, Any]]:
+    """The answers to questions, in order, of one JVM on the classpath of the broker. source: of its class."""
     lines = "\n".join(map(json.dumps, questions))
-    command = java_command(str(SOURCE), profile="broker", jvm=JVM)  # a source file, compiled as it is started
+    command = java_command(str(source), profile="broker", jvm=JVM)  # a source file, compiled as it is started
     done = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=TIMEOUT_S)
     answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     if done.returncode or len(answers) != len(questions):

@@ -148,6 +148,10 @@ async def test_groups_are_listed_described_and_deleted(client: Client, admin: Ad
     [group] = await admin.describe_groups(["g"])
     assert (group.group_state, group.protocol_data) == ("Stable", "range")
     assert [member.client_id for member in group.members] == ["app"]
+    [told] = await admin.describe_consumer_groups(["g"])
+    assert (told.type, told.state, told.assignor) == ("classic", "Stable", "range")
+    with pytest.raises(KafkaError, match="there is no group h"):
+        await admin.describe_consumer_groups(["g", "h"])
     with pytest.raises(KafkaError, match="group g"):
         await admin.delete_groups(["g"])
     await consumer.close()

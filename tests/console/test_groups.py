@@ -1,16 +1,31 @@
-"""What a group's description says of who reads what."""
+"""What a group's description says to a person."""
 
-from isthmus.console.groups import assigned, in_words
-from isthmus.protocol.messages import consumer_protocol as wire
+import pytest
 
-
-def test_a_members_partitions_are_those_its_leader_gave_it():
-    parts = [wire.TopicPartition(topic="b", partitions=[2, 0]), wire.TopicPartition(topic="a", partitions=[1])]
-    data = wire.encode_assignment(wire.Assignment(assigned_partitions=parts), 1)
-    assert assigned(data) == {"a": [1], "b": [0, 2]}
-    assert in_words(assigned(data)) == "a:1 b:0,2"
+from isthmus.client.groups import GroupDescription, GroupMember
+from isthmus.console import groups
 
 
-def test_an_assignment_that_cannot_be_read_is_left_out():
-    assert assigned(b"") == assigned(b"\x00") == assigned(b"\x00\x01\xff\xff") == {}
-    assert in_words({}) == ""
+def printed(said: GroupDescription, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    groups.show({**groups.facts_of(said), "options": {"consumer.heartbeat.interval.ms": "7000"}, "offsets": []})
+    lines: list[str] = capsys.readouterr().out.splitlines()
+    return lines
+
+
+def test_a_classic_group(capsys):
+    member = GroupMember("m", None, "c", "/h", {"a": (1,), "b": (0, 2)})
+    lines = printed(GroupDescription("g", "classic", "Stable", "range", (member,)), capsys)
+    assert lines[:2] == ["g  Stable  classic  protocol range", "  consumer.heartbeat.interval.ms = 7000"]
+    assert lines[2].split() == ["member", "client", "host", "assigned"]
+    assert lines[3].split() == ["m", "c", "/h", "a:1", "b:0,2"]
+
+
+def test_a_consumer_group_says_what_members_wait_for(capsys):
+    held, wanted = {"a": (1,)}, {"a": (1, 2)}
+    new = GroupMember("m", None, "c", "/h", held, False, None, 3, ("a",), "b.*", wanted)
+    done = GroupMember("n", None, "c", "/h", held, True, "r", 4, ("a",), None, held)
+    lines = printed(GroupDescription("g", "consumer", "Assigning", "range", (new, done), 4, 3), capsys)
+    assert lines[0] == "g  Assigning  consumer  assignor range  epoch 4, assigned up to 3"
+    assert lines[2].split() == ["member", "protocol", "rack", "epoch", "reads", "client", "host", "assigned", "target"]
+    assert lines[3].split() == ["m", "3", "a", "/b.*/", "c", "/h", "a:1", "a:1,2"]
+    assert lines[4].split() == ["n", "classic", "r", "4", "a", "c", "/h", "a:1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.core_broker.coordinators.java import java_hash, java_length, java_order
+from isthmus.core_broker.coordinators.java import java_hash, java_length, java_order, java_sort_key, java_uuid_hash
 
 
 def test_hash_codes():
@@ -12,6 +12,15 @@ def test_hash_codes():
 
 def test_lengths():
     assert [java_length(text) for text in ("", "group", "Ünïcode", "🙂")] == [0, 5, 7, 2]
+
+
+def test_order_of_strings():
+    assert sorted(["\uffff", "🙂", "z"], key=java_sort_key) == ["z", "🙂", "\uffff"]
+
+
+def test_hash_of_an_id():
+    assert java_uuid_hash(bytes(range(16))) == 0x00000000  # words that differ in the same bits
+    assert java_uuid_hash(b"\x80" + bytes(14) + b"\x01") == 0x80000001
 
 
 def test_order_of_a_hash_map():

@@ -1,0 +1,68 @@
+"""Regular expressions of clients: RE2's, as Kafka's are, whose time grows with the text and never explodes.
+
+Python's own `re` backtracks, so that one pattern of a client could hold up all others. The library is loaded when the
+first pattern comes: most brokers see none. Kafka has RE2 in Java, which takes patterns of any size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MAX_PATTERN_LENGTH = 65_536  # characters
+MAX_PATTERN_BYTES = 1 << 20  # of memory that one pattern takes: its program, and the states that it has met
+
+# How Kafka's RE2 words what is wrong, by how this one does.
+_KAFKAS_WORDS = {
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid perl operator: (?<=": "invalid named capture",
+    "invalid perl operator: (?<!": "invalid named capture",
+    "invalid repetition size": "invalid repeat count",
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "trailing \\": "trailing backslash at end of expression",
+    "unexpected )": "regexp/syntax: internal error",
+}
+
+
+class PatternError(Exception):
+    """A pattern that cannot be used; the message is RE2's, as Kafka words it."""
+
+
+class Pattern:
+    """One compiled regular expression, which has to match the whole of a text."""
+
+    def __init__(self, text: str) -> None:
+        """Raises PatternError: no regular expression, one too large, or a broker without the library."""
+        self.text = text
+        if len(text) > MAX_PATTERN_LENGTH:
+            raise PatternError(f"longer than {MAX_PATTERN_LENGTH} characters")
+        try:
+            import re2
+        except ImportError:
+            raise PatternError("this broker runs without google-re2, which it needs for them") from None
+        try:
+            self._compiled: Any = re2.compile(text, _options(re2))
+        except re2.error as error:
+            raise PatternError(_in_kafkas_words(error.args[0].decode("utf-8", "replace"))) from None
+        finally:
+            re2.purge()  # it would keep the last 128
+
+    def matches(self, text: str) -> bool:
+        return self._compiled.fullmatch(text.encode()) is not None
+
+
+def _options(re2: Any) -> Any:
+    options = re2.Options()
+    options.max_mem = MAX_PATTERN_BYTES
+    options.never_capture = True
+    options.log_errors = False
+    return options
+
+
+def _in_kafkas_words(error: str) -> str:
+    """error: what is wrong, and after a colon where."""
+    what, _, _ = error.partition(": ")
+    return _KAFKAS_WORDS.get(error) or _KAFKAS_WORDS.get(what, what)
