@@ -5,13 +5,14 @@ from .cluster import Client
 from .consumer import Consumer
 from .fetcher import FetchedBatches
 from .producer import Producer
-from .types import RecordMetadata, TopicPartition
+from .types import GroupMetadata, RecordMetadata, TopicPartition
 
 __all__ = [
     "Admin",
     "Client",
     "Consumer",
     "FetchedBatches",
+    "GroupMetadata",
     "NewTopic",
     "Producer",
     "RecordMetadata",

@@ -82,7 +82,7 @@ async def commit_offsets(
     group = membership.group_id
     if as_member and not membership.is_member:
         # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
-        raise _not_a_member(group, ErrorCode.UNKNOWN_MEMBER_ID)
+        raise not_a_member(group, ErrorCode.UNKNOWN_MEMBER_ID)
     generation = membership.generation if as_member else -1
     request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
         group_id=group,
@@ -106,7 +106,7 @@ async def commit_offsets(
                     return
                 error = KafkaError.of(code, f"group {group}, commit of {name}-{index}")
                 if code in PUT_OUT and as_member:
-                    error = _not_a_member(group, code)
+                    error = not_a_member(group, code)
                     if generation == membership.generation:
                         membership.put_out(code)
             except (ClientError, KafkaError) as failed:
@@ -116,7 +116,8 @@ async def commit_offsets(
             await operation.again(error)
 
 
-def _not_a_member(group: str, code: int) -> KafkaError:
+def not_a_member(group: str, code: int) -> KafkaError:
+    """What a commit of a consumer that has lost its membership raises."""
     return KafkaError.of(
         code,
         f"group {group}: this consumer is not a member now, so nothing is committed: what was read "

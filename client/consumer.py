@@ -9,18 +9,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..protocol.errors import KafkaError
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import DECODE_BYTES_MAX, Record
 from .chunk import Chunk
 from .cluster import Client
-from .committed import Committed, commit_offsets, fetch_committed
+from .committed import Committed, commit_offsets, fetch_committed, not_a_member
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
 from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, Fetcher, Position
 from .membership import Membership
 from .offsets import fetch_offsets
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
-from .types import ConsumedRecord, TopicPartition
+from .types import ConsumedRecord, GroupMetadata, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
@@ -453,6 +453,18 @@ class Consumer:
             at, epoch = self._place(tp)
             places[tp] = Committed(offset, epoch if offset == at else -1)
         await commit_offsets(membership, places, self._subscribed, timeout_ms)
+
+    def group_metadata(self) -> GroupMetadata:
+        """This consumer as its group knows it now, for a producer that commits its offsets in a transaction. Raises
+        ClientError without a group_id, and KafkaError UNKNOWN_MEMBER_ID, as `commit`, if the group has removed it."""
+        membership = self._membership
+        if membership is None:
+            raise ClientError("group_metadata() needs a group_id")
+        if not self._subscribed:
+            return GroupMetadata(membership.group_id)
+        if not membership.is_member:
+            raise not_a_member(membership.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        return GroupMetadata(membership.group_id, membership.generation, membership.member_id, membership.instance_id)
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float = API_TIMEOUT_MS

@@ -31,3 +31,13 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits offsets of a group: for a producer's `send_offsets` (KIP-447). generation_id: the generation of a
+    classic member, or the member epoch (KIP-848); -1 with an empty member_id: a consumer that is no member."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.client import Admin, Client, Consumer, TopicPartition
+from isthmus.client import Admin, Client, Consumer, GroupMetadata, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.errors import ClientError, ConnectionLost
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -190,3 +190,24 @@ async def test_offsets_of_a_hand_assigned_consumer_are_kept_by_the_group(client:
     found = await consumer.poll(1_000)
     assert found[tp][0].offset == 4
     await consumer.close()
+
+
+@run_by(at_hand)
+async def test_the_metadata_of_a_group_are_those_of_the_present_membership(client: Client, /) -> None:
+    """What a transaction commits offsets with (KIP-447)."""
+    consumer = await joined(client, Calls(), group_instance_id="one")
+    membership = membership_of(consumer)
+    found = consumer.group_metadata()
+    assert found == GroupMetadata("g", membership.generation, membership.member_id, "one")
+    assert found.generation_id > 0 and found.member_id
+    membership.put_out(ErrorCode.UNKNOWN_MEMBER_ID)
+    with pytest.raises(KafkaError, match="not a member now"):
+        consumer.group_metadata()
+    await consumer.close()
+    by_hand = Consumer(client, "h")
+    assert by_hand.group_metadata() == GroupMetadata("h", -1, "", None)
+    await by_hand.close()
+    alone = Consumer(client)
+    with pytest.raises(ClientError, match="needs a group_id"):
+        alone.group_metadata()
+    await alone.close()
