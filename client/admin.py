@@ -34,8 +34,8 @@ from ..protocol.messages import (
 from .cluster import NAMES_SHOWN, Client
 from .committed import fetch_committed
 from .connection import introduction
+from .coordinator import Coordinator
 from .errors import ClientError, UnsupportedVersion, no_topic
-from .membership import Membership
 from .offsets import fetch_offsets, fetch_own_ends
 from .operation import API_TIMEOUT_MS
 from .raw import READ_UNCOMMITTED
@@ -322,7 +322,7 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
-        found = await fetch_committed(self._member(group), None, self.timeout_ms)
+        found = await fetch_committed(Coordinator(self.client, group), None, self.timeout_ms)
         return {tp: each.offset for tp, each in found.items()}
 
     async def delete_groups(self, names: Sequence[str]) -> None:
@@ -335,25 +335,19 @@ class Admin:
         self, group: str, message: Any, most_version: int, results: Callable[[Any], Sequence[Any]]
     ) -> Any:
         """Return the only result of the answer. Retries while the coordinator is unavailable, loads or moves."""
-        member = self._member(group)
+        coordinator = Coordinator(self.client, group)
         what = f"{type(message).API.name} of group {group}"
         async with self.client.operation(what, self.timeout_ms) as operation:
             while True:
                 try:
-                    [one] = results(await member.ask(message, most_version=most_version))
-                    member.heard(one.error_code)
+                    [one] = results(await coordinator.ask(message, most_version=most_version))
+                    coordinator.heard(one.error_code)
                     if not one.error_code:
                         return one
                     error: KafkaError | ClientError = KafkaError.of(one.error_code, f"group {group}")
                 except ClientError as failed:
                     error = failed
                 await operation.again(error)
-
-    def _member(self, group: str) -> Membership:
-        """Finds the group's coordinator; never joins."""
-        member = Membership(self.client, group, None, 10_000, 10_000, 3_000)
-        member.lane = "main"
-        return member
 
     # --- Cluster ------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import offset_commit, offset_fetch
+from .coordinator import Coordinator
 from .errors import ClientError
 from .membership import PUT_OUT, Membership
 from .types import TopicPartition
@@ -22,7 +23,7 @@ class Committed(NamedTuple):
 
 
 async def fetch_committed(
-    membership: Membership, tps: Sequence[TopicPartition] | None, timeout_ms: float
+    coordinator: Coordinator, tps: Sequence[TopicPartition] | None, timeout_ms: float
 ) -> dict[TopicPartition, Committed]:
     """Committed offsets of a group; of all partitions that have one when `tps` is None."""
     topics: dict[str, list[int]] = {}
@@ -34,17 +35,17 @@ async def fetch_committed(
         else [offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
     )
     request = offset_fetch.Request(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=membership.group_id, topics=asked)], require_stable=True
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=coordinator.key, topics=asked)], require_stable=True
     )
-    what = f"committed offsets of group {membership.group_id}"
-    async with membership.client.operation(what, timeout_ms) as operation:
+    what = f"committed offsets of {coordinator.name}"
+    async with coordinator.client.operation(what, timeout_ms) as operation:
         while True:
             error: KafkaError | ClientError
             try:
-                [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
+                [group] = (await coordinator.ask(request, most_version=NAMES_UP_TO)).groups
                 codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
                 code = next((each for each in codes if each), 0)
-                membership.heard(code)
+                coordinator.heard(code)
                 if not code:
                     return {
                         TopicPartition(topic.name, p.partition_index): Committed(
@@ -95,13 +96,13 @@ async def commit_offsets(
         while True:
             error: KafkaError | ClientError
             try:
-                answer = await membership.ask(request, most_version=NAMES_UP_TO)
+                answer = await membership.coordinator.ask(request, most_version=NAMES_UP_TO)
                 codes = {
                     p.error_code: (topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions
                 }
                 codes.pop(0, None)
                 code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
-                membership.heard(code)
+                membership.coordinator.heard(code)
                 if not code:
                     return
                 error = KafkaError.of(code, f"group {group}, commit of {name}-{index}")

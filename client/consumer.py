@@ -327,7 +327,7 @@ class Consumer:
         """First positions: committed offsets, then the reset policy."""
         group = self._membership
         try:
-            committed = await fetch_committed(group, list(positions), API_TIMEOUT_MS) if group is not None else {}
+            committed = await fetch_committed(group.coordinator, list(positions), API_TIMEOUT_MS) if group else {}
         except (ClientError, KafkaError) as error:
             if not error.retriable:
                 raise
@@ -472,7 +472,7 @@ class Consumer:
         """Committed offsets of those of the partitions that have one."""
         if self._membership is None:
             raise ClientError("committed() needs a group_id")
-        found = await fetch_committed(self._membership, list(tps), timeout_ms)
+        found = await fetch_committed(self._membership.coordinator, list(tps), timeout_ms)
         return {tp: each.offset for tp, each in found.items()}
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:

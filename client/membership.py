@@ -9,33 +9,22 @@ requests after it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..protocol.errors import DecodeError, ErrorCode, KafkaError
 from ..protocol.messages import consumer_protocol as wire
-from ..protocol.messages import find_coordinator, heartbeat, join_group, leave_group, sync_group
+from ..protocol.messages import heartbeat, join_group, leave_group, sync_group
 from .assignors import ASSIGNORS
-from .cluster import REQUEST_TIMEOUT_MS, Client
-from .errors import ClientClosed, ClientError, ConnectionLost
-from .operation import API_TIMEOUT_MS, SILENT_S
+from .cluster import Client
+from .coordinator import COORDINATOR_GONE, Coordinator
+from .errors import ClientClosed, ClientError
 from .types import TopicPartition
 
-log = logging.getLogger("isthmus.client")
-
 PROTOCOL_TYPE = "consumer"
-SAY_AFTER_S = 3.0  # without a coordinator: shorter times, such as a restart of its broker, are not logged
 LEAVE_TIMEOUT_MS = 5_000
 LOOK_S = 30.0  # how often the leader checks for new partitions of the group's topics
 LOOK_MISSING_S = 2.0  # the same while a topic is missing
-COORDINATOR_GONE = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 JOIN_ANEW = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 PUT_OUT = JOIN_ANEW | {ErrorCode.FENCED_INSTANCE_ID}
 
@@ -63,124 +52,16 @@ class Membership:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.heartbeat_interval_s = heartbeat_interval_ms / 1000
         self.assignors = list(assignors)
-        self.lane = client.new_lane("group")
         self.topics: list[str] = []
         self.assigned: list[TopicPartition] = []  # from the last join
         self.counts: dict[str, int] | None = None  # as leader: partitions by topic at the last assignment
         self.member_id = ""
         self.generation = -1  # -1 before the first join, and after removal
-        self.coordinator: int | None = None
+        self.coordinator = Coordinator(client, group_id, client.new_lane("group"))
         self.must_join = True
         self.error: Exception | None = None
         self.changed = asyncio.Event()  # the next poll has something to do
         self._heart: asyncio.Task[None] | None = None
-        self._lost_at: float | None = None  # loop time since which no coordinator was found
-        self._is_logged = False  # that was logged
-
-    # --- The coordinator ----------------------------------------------------------------------------
-
-    def heard(self, code: int) -> None:
-        """Note whether an answer of the coordinator shows that it still is, or again is, the coordinator."""
-        if code in COORDINATOR_GONE:
-            self._lost(KafkaError.of(code).name)
-            return
-        if self._is_logged:
-            seconds = asyncio.get_running_loop().time() - (self._lost_at or 0.0)
-            log.warning("group %s has a coordinator again, after %.0f s", self.group_id, seconds)
-        self._lost_at, self._is_logged = None, False
-
-    def _lost(self, why: object) -> None:
-        """Look up the coordinator again. That may take for ever, so it is logged, once."""
-        self.coordinator = None
-        now = asyncio.get_running_loop().time()
-        if self._lost_at is None:
-            self._lost_at = now
-        elif now - self._lost_at >= SAY_AFTER_S and not self._is_logged:
-            self._is_logged = True
-            log.warning(
-                "group %s has no coordinator (%s): waiting for one. Its partition of __consumer_offsets may be "
-                "offline, or its broker down",
-                self.group_id,
-                why,
-            )
-
-    async def find(self, timeout_ms: float = API_TIMEOUT_MS) -> int:
-        """The coordinator's node. Raises KafkaError if there is none within the time."""
-        if self.coordinator is not None:
-            return self.coordinator
-        request = self._question()
-        async with self.client.operation(f"coordinator of group {self.group_id}", timeout_ms) as operation:
-            while True:
-                try:
-                    [found] = (await self.client.ask_any(request, operation.patience_s)).coordinators
-                    if not found.error_code:
-                        self.client.nodes[found.node_id] = f"{found.host}:{found.port}"
-                        self.coordinator = found.node_id
-                        return found.node_id
-                    told = found.error_message or KafkaError.of(found.error_code).name
-                    error = KafkaError.of(found.error_code, f"group {self.group_id}: {told}")
-                except ClientError as failed:
-                    if not failed.retriable:
-                        raise
-                    told = str(failed)
-                    error = KafkaError.of(
-                        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} has no coordinator: {told}"
-                    )
-                if error.retriable:
-                    self._lost(told)
-                await operation.again(error)
-
-    def _question(self) -> Any:
-        return find_coordinator.Request(coordinator_keys=[self.group_id])
-
-    async def _watch(self, node: int, lane: str) -> None:
-        """The coordinator owes an answer. As soon as the group has another one, nothing is waited for any more."""
-        attempt = 0
-        while True:
-            try:
-                [found] = (await self.client.ask_any(self._question(), SILENT_S)).coordinators
-            except (ClientError, KafkaError):
-                pass  # nobody can tell now
-            else:
-                connection = self.client.open_connection(node, lane)
-                if not found.error_code and found.node_id != node and connection is not None:
-                    now = f"node {found.node_id} coordinates group {self.group_id} now"
-                    connection.close(ConnectionLost(f"{connection.address} owes an answer, and {now}"))
-                    return
-            await self.client.back_off(attempt)
-            attempt += 1
-
-    async def ask(
-        self,
-        message: Any,
-        timeout_ms: float = REQUEST_TIMEOUT_MS,
-        most_version: int | None = None,
-        lane: str | None = None,
-    ) -> Any:
-        """Send a request to the coordinator, which is first looked up if it is unknown; both within the time."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
-        node = await self.find(timeout_ms)
-        remaining_ms = (deadline - loop.time()) * 1000
-        lane = lane or self.lane
-        watch: asyncio.Task[None] | None = None
-
-        def begin_to_watch() -> None:
-            nonlocal watch
-            watch = loop.create_task(self._watch(node, lane), name=f"{self.client.client_id} watches {self.group_id}")
-
-        timer = loop.call_later(SILENT_S, begin_to_watch)
-        try:
-            return await self.client.request(message, node, remaining_ms, lane, most_version)
-        except ClientError as error:
-            self._lost(error)
-            raise
-        finally:
-            timer.cancel()
-            if watch is not None:
-                watch.cancel()
-
-    # --- Membership ---------------------------------------------------------------------------------
 
     @property
     def is_member(self) -> bool:
@@ -234,11 +115,11 @@ class Membership:
                 join_group.JoinGroupRequestProtocol(name=name, metadata=subscription) for name in self.assignors
             ],
         )
-        answer = await self.ask(request, self.rebalance_timeout_ms + 30_000)
+        answer = await self.coordinator.ask(request, self.rebalance_timeout_ms + 30_000)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
-            answer = await self.ask(self._with_member_id(request), self.rebalance_timeout_ms + 30_000)
-        self.heard(answer.error_code)
+            answer = await self.coordinator.ask(self._with_member_id(request), self.rebalance_timeout_ms + 30_000)
+        self.coordinator.heard(answer.error_code)
         if answer.error_code:
             self._not_in(answer.error_code, "join")
             return None
@@ -251,7 +132,7 @@ class Membership:
             if not answer.skip_assignment:
                 shares = ASSIGNORS[answer.protocol_name](wanted, self.counts)
                 assignments = [_wire_assignment(member, topics) for member, topics in shares.items()]
-        synced = await self.ask(
+        synced = await self.coordinator.ask(
             sync_group.Request(
                 group_id=self.group_id,
                 generation_id=self.generation,
@@ -263,7 +144,7 @@ class Membership:
             ),
             self.rebalance_timeout_ms + 30_000,
         )
-        self.heard(synced.error_code)
+        self.coordinator.heard(synced.error_code)
         if synced.error_code:
             self._not_in(synced.error_code, "sync")
             return None
@@ -311,8 +192,8 @@ class Membership:
         while True:
             await asyncio.sleep(self.heartbeat_interval_s)
             try:
-                code = (await self.ask(request, self.session_timeout_ms)).error_code
-                self.heard(code)
+                code = (await self.coordinator.ask(request, self.session_timeout_ms)).error_code
+                self.coordinator.heard(code)
                 if self.counts is not None and not code:
                     pause_s = LOOK_S if all(self.counts.values()) else LOOK_MISSING_S
                     if loop.time() - looked_at >= pause_s:
@@ -363,17 +244,19 @@ class Membership:
         answer is not awaited."""
         await self._stop_heart()
         try:
-            if self.member_id and self.instance_id is None and self.coordinator is not None:
+            if self.member_id and self.instance_id is None and self.coordinator.node is not None:
                 identity = leave_group.MemberIdentity(member_id=self.member_id)
                 request = leave_group.Request(group_id=self.group_id, members=[identity])
                 what = f"leaving group {self.group_id}"
                 async with self.client.operation(what, min(timeout_ms, LEAVE_TIMEOUT_MS)):
-                    await self.ask(request, lane="main")  # on the member's own one it may wait behind a JoinGroup
+                    await self.coordinator.ask(
+                        request, lane="main"
+                    )  # on the member's own one it may wait behind a JoinGroup
         except (ClientError, KafkaError):
             pass  # the end of the session has the same effect, later
         finally:
             self.member_id, self.generation = "", -1
-            await self.client.close_lane(self.lane)
+            await self.client.close_lane(self.coordinator.lane)
 
 
 def _wire_assignment(member: str, topics: Mapping[str, list[int]]) -> Any:

@@ -201,7 +201,7 @@ def test_a_group_reads_once_and_in_order_what_is_written_while_leaders_and_its_c
                 with contextlib.suppress(KafkaError):  # until it is in sync
                     await Admin(client).elect_leaders()
             assert traffic.consumer._membership is not None
-            await dies(kafka.node(await traffic.consumer._membership.find()))
+            await dies(kafka.node(await traffic.consumer._membership.coordinator.find()))
             await client.close()
 
         uvloop.run(traffic.run(trouble, replicas=3))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from isthmus.client import Client
+from isthmus.client.coordinator import Coordinator
 from isthmus.client.errors import ConnectionLost
-from isthmus.client.membership import Membership
 from isthmus.client.operation import SILENT_S
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import find_coordinator, heartbeat, join_group, metadata, offset_commit
@@ -190,8 +190,7 @@ async def test_a_coordinator_that_hangs_is_left_as_soon_as_the_group_has_another
     second = await ScriptedBroker(world, 2).start()
     world.add_topic("t")
     client = await started_client(world)
-    member = Membership(client, "g", None, 10_000, 60_000, 1_000)
-    world.to_close.append(member.leave)
+    group = Coordinator(client, "g", "member")
     coordinator = 1
 
     def found(_: Any) -> Any:
@@ -207,7 +206,7 @@ async def test_a_coordinator_that_hangs_is_left_as_soon_as_the_group_has_another
         "join_group": join_group.Request(group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer"),
         "offset_commit": offset_commit.Request(group_id="g"),
     }[name]
-    asking = asyncio.ensure_future(member.ask(message, 60_000, most_version=7))
+    asking = asyncio.ensure_future(group.ask(message, 60_000, most_version=7))
     await asyncio.sleep(5)
     assert not asking.done(), "it may be slow only"
     coordinator = 2
@@ -215,7 +214,7 @@ async def test_a_coordinator_that_hangs_is_left_as_soon_as_the_group_has_another
     with pytest.raises(ConnectionLost, match="node 2 coordinates group g now"):
         await asking
     assert asyncio.get_running_loop().time() - began <= SILENT_S
-    assert member.coordinator is None
+    assert group.node is None
 
 
 @run_by(simulate)

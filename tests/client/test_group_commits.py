@@ -114,18 +114,18 @@ async def test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in(
     """The partition may be another member's since."""
     consumer = await joined(client, Calls())
     membership = membership_of(consumer)
-    ask = membership.ask
+    ask = membership.coordinator.ask
 
     async def lost(message: Any, *rest: Any, **named: Any) -> Any:
         if not isinstance(message, offset_commit.Request):
             return await ask(message, *rest, **named)
-        monkeypatch.setattr(membership, "ask", ask)
+        monkeypatch.setattr(membership.coordinator, "ask", ask)
         membership._must_join()
         await consumer.poll(5_000)
         await consumer.commit({TP: 7})
         raise ConnectionLost("the connection broke with the commit under way")
 
-    monkeypatch.setattr(membership, "ask", lost)
+    monkeypatch.setattr(membership.coordinator, "ask", lost)
     with pytest.raises(KafkaError) as told:
         await consumer.commit({TP: 3})
     assert told.value.code == ErrorCode.ILLEGAL_GENERATION

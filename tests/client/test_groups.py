@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from isthmus.client import Admin, Client, Consumer
-from isthmus.client.membership import SAY_AFTER_S
+from isthmus.client.coordinator import SAY_AFTER_S
 from tests.client.staging import (
     RECORDS,
     Member,

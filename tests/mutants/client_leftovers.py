@@ -69,7 +69,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a member that left keeps its connection",
         "client/membership.py",
-        "            await self.client.close_lane(self.lane)\n",
+        "            await self.client.close_lane(self.coordinator.lane)\n",
         "            pass\n",
         (
             "tests/client/test_group_deadlines.py::test_a_close_that_is_cancelled_leaves_nothing_behind_but_the_clients_own",

@@ -105,9 +105,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_commit_is_tried_again_in_another_generation",
         COMMITTED,
-        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                answer = await membership.coordinator.ask(request, most_version=NAMES_UP_TO)\n",
         "                request.generation_id_or_member_epoch = membership.generation\n"
-        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                answer = await membership.coordinator.ask(request, most_version=NAMES_UP_TO)\n",
         (f"{COMMITS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
     ),
     Mutant(
