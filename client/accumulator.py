@@ -12,6 +12,9 @@ refuses those before it. So a batch that may be in the log is neither numbered a
 said how far it has this producer's records. The leader says that of its own log, which followers may not have yet. So
 such a batch is final only when a later one has been acknowledged. The broker acknowledges the last one when it is
 repeated, as any batch that it knows.
+
+In a transaction nothing of this is needed, since all of it can be aborted: the first doubt ends it. The epoch is the
+whole producer's, and `renew` takes the next one. Only a batch that was too large, and is split, gives its numbers back.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ KNOWN_FOR_S = 300.0  # a broker may forget a producer that has written nothing f
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker keeps for a producer
 AHEAD_MAX = 1 << 30  # sequences wrap around: a larger distance means behind
 EPOCH_MAX = 32766
+NUMBERED_ANEW = -2  # the epoch of a batch whose number does not count any more
 
 _PRODUCER = struct.Struct(">qhi")
 
@@ -89,10 +93,11 @@ class Batch:
     def split(self) -> list[Batch]:
         """Two batches with half of the records each, which replace this one."""
         records = decode_batch(self.data or b"", check_crc=False)
-        codec = read_header(self.data or b"").codec
+        header = read_header(self.data or b"")
         half, size = len(records) // 2, self.size_bytes // 2
         for k, part in enumerate((slice(0, half), slice(half, None))):
-            builder = BatchBuilder(codec, max_bytes=2 * len(self.data or b"") + sum(map(_plain_bytes, records[part])))
+            most = 2 * len(self.data or b"") + sum(map(_plain_bytes, records[part]))
+            builder = BatchBuilder(header.codec, max_bytes=most, transactional=header.is_transactional)
             builder.extend((r.timestamp_ms, r.key, r.value, r.headers) for r in records[part])
             number = self.number + k * 2.0 ** -(self.depth + 1)
             batch = Batch(builder, number, self.created_at, self.deadline)
@@ -125,8 +130,16 @@ class Batch:
 class Accumulator:
     """One partition. open: takes records; ready: to be sent; in_flight: sent and not answered, in order."""
 
-    def __init__(self, tp: TopicPartition, producer_id: int, epoch: int, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        transactional: bool = False,
+    ) -> None:
         self.tp = tp
+        self.transactional = transactional
         self.where = f"{tp.topic}-{tp.partition}"
         self.open: Batch | None = None
         self.ready: deque[Batch] = deque()
@@ -262,6 +275,9 @@ class Accumulator:
         if code in OUT_OF_TURN and self.producer_id >= 0:
             if is_stale or not self._is_first(batch):
                 pass  # an earlier batch failed; it is sent after that one
+            elif self.transactional:
+                self.gap = True
+                return error
             elif batch.unsure:
                 self.asking = True
             elif lost := self._forgotten(log_start_offset):
@@ -273,6 +289,8 @@ class Accumulator:
             self._is_known = False
             self._put_back(batch)
             return None
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self.transactional and batch.attempts == 1 and batch.count > 1:
+            self._rewind(batch)
         self.given_up(batch, is_in_log=False if batch.attempts == 1 else None)
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             for part in batch.split():
@@ -352,6 +370,22 @@ class Accumulator:
             self.next_sequence = batch.sequence  # the next batch takes its number
         else:
             self.gap = True
+
+    def _rewind(self, batch: Batch) -> None:
+        """The broker does not have this batch, so it takes none of the later ones: they are numbered anew after it."""
+        for later in [*self.in_flight, *self.ready]:
+            if later.number > batch.number:
+                later.epoch = NUMBERED_ANEW
+        self.next_sequence = (batch.sequence + batch.count) & SEQUENCE_MASK
+        self._is_known = False
+
+    def renew(self, producer_id: int, epoch: int) -> None:
+        """Go on under the producer's next epoch, when no batch is left of the last one."""
+        assert self.idle
+        self.producer_id, self.epoch = producer_id, epoch
+        self.next_sequence = 0
+        self.gap = self._is_known = False
+        self.error = None
 
     def restart(self) -> None:
         """The topic was deleted and created again: earlier acknowledgements do not count any more."""

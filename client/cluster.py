@@ -313,6 +313,12 @@ class Client:
         known = [c for c in self._connections.values() if c.alive]
         return bool(known) and all(key in connection.versions for connection in known)
 
+    def feature(self, name: str) -> int:
+        """The cluster's finalized level of a feature, as the latest of the connections heard; 0 for none."""
+        alive = [each for each in self._connections.values() if each.alive]
+        latest = max(alive, key=lambda each: each.features_epoch, default=None)
+        return 0 if latest is None else latest.features.get(name, 0)
+
     # --- Metadata -----------------------------------------------------------------------------------
 
     async def refresh_metadata(

@@ -76,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}  # the cluster's finalized levels, when the connection was made
+        self.features_epoch = -1
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.released: asyncio.Future[None] = self._loop.create_future()
@@ -197,6 +199,8 @@ class Connection(asyncio.BufferedProtocol):
             if answer.error_code:
                 raise ConnectionLost(f"{self.address} refused ApiVersions with error {answer.error_code}")
             self.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+            self.features = {each.name: each.max_version_level for each in answer.finalized_features}
+            self.features_epoch = answer.finalized_features_epoch
             return
 
     # --- Protocol -----------------------------------------------------------------------------------

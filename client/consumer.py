@@ -19,13 +19,12 @@ from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, 
 from .membership import Membership
 from .offsets import fetch_offsets
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
-from .raw import READ_COMMITTED, READ_UNCOMMITTED
+from .raw import ISOLATIONS
 from .types import ConsumedRecord, GroupMetadata, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
 TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
-ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 RESETS = ("earliest", "latest", "none")
 
 Callback = Callable[[list[TopicPartition]], Any]

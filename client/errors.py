@@ -67,6 +67,23 @@ class LogTruncated(ClientError):
         self.offset = offset
 
 
+class TransactionAborted(ClientError):
+    """The open transaction failed: none of its records and offsets count, and it can only be aborted. The producer goes
+    on with the next one. `__cause__` is what happened. retriable: whether the same transaction may succeed then."""
+
+    def __init__(self, message: str, retriable: bool = True) -> None:
+        super().__init__(message)
+        self.retriable = retriable
+
+
+class ProducerFenced(ClientError):
+    """Another producer has started with the same transactional id: this one is over, and can only be closed."""
+
+
+class ProducerFailed(ClientError):
+    """A transactional producer cannot go on, for the reason in `__cause__`: a new one is needed, once that is gone."""
+
+
 def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name."""
     if reason := why_invalid(name):

@@ -14,10 +14,10 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.isolation import without_aborted
 from .cluster import METADATA_MAX_AGE_S, Client
 from .errors import ClientClosed, ClientError
 from .operation import SILENT_S
@@ -65,13 +65,13 @@ class Position:
 
     __slots__ = (
         "buffered",
+        "end",
         "epoch",
         "error",
         "failed_node",
         "failures",
         "fetch_epoch",
         "fetch_offset",
-        "high_watermark",
         "invalid",
         "is_doubted",
         "leader_only_until",
@@ -95,7 +95,7 @@ class Position:
         self.is_doubted = False  # a leader said otherwise that may have been outdated itself
         self.buffered = False
         self.max_bytes = max_bytes
-        self.high_watermark = -1
+        self.end = -1  # up to which the isolation lets one read, as of the last answer; -1 before
         self.paused_until = 0.0
         self.replica: int | None = None  # asked instead of the leader, which named it under replica_epoch
         self.replica_epoch = -1
@@ -340,9 +340,7 @@ class Fetcher:
         if position.replica is not None and self._node(answer.tp, position) != position.replica:
             position.replica = None
             self.wake()  # the leader is to be asked again
-        position.high_watermark = (
-            answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
-        )
+        position.end = answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
         if not answer.records:
             return
         data, next_offset, epoch = whole_batches(answer)
@@ -353,7 +351,7 @@ class Fetcher:
         position.served = self._served
         if next_offset <= asked_offset:
             return
-        if self.isolation == READ_COMMITTED and answer.aborted:
+        if self.isolation == READ_COMMITTED:
             data = without_aborted(data, answer.aborted)
         fetched = FetchedBatches(
             answer.tp,
@@ -477,19 +475,3 @@ def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:
     for at, header in records.walk(answer.records):
         end, next_offset, epoch = at + header.size_bytes, header.next_offset, header.partition_leader_epoch
     return answer.records[:end], next_offset, epoch
-
-
-def without_aborted(data: memoryview, aborted: tuple[tuple[int, int], ...]) -> memoryview:
-    """Batches without those of aborted transactions: what KafkaConsumer returns with read_committed (KIP-98)."""
-    pending = sorted(aborted, key=lambda each: each[1])
-    open_ids: dict[int, None] = {}
-    kept: list[Any] = []
-    for at, header in records.walk(data):
-        while pending and pending[0][1] <= header.last_offset:
-            open_ids[pending.pop(0)[0]] = None
-        if header.is_control:
-            open_ids.pop(header.producer_id, None)
-        elif header.is_transactional and header.producer_id in open_ids:
-            continue
-        kept.append(data[at : at + header.size_bytes])
-    return memoryview(b"".join(kept))

@@ -96,14 +96,18 @@ class Operation:
             self._closed = error
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
-    async def again(self, error: ClientError | KafkaError) -> None:
-        """Pause before the next attempt, longer each time. Raises `error` if another attempt cannot help."""
+    async def again(self, error: ClientError | KafkaError, pause_ms: float | None = None) -> None:
+        """Pause before the next attempt: for pause_ms, or longer each time. Raises `error` if another attempt cannot
+        help."""
         if not error.retriable:
             raise error
         operation: Operation | None = self
         while operation is not None:
             operation._failure = error
             operation = operation._outer
+        if pause_ms is not None:
+            await asyncio.sleep(pause_ms / 1000)
+            return
         await self.client.back_off(self._attempts)
         self._attempts += 1
 

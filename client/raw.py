@@ -13,6 +13,7 @@ from .cluster import REQUEST_TIMEOUT_MS, Client
 from .types import TopicPartition
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 CONSUMER = -1  # as replica_id
 IDS_FROM = 13  # versions of Fetch and Produce that name topics by id
 DIVERGING_FROM = 12  # versions of Fetch whose answers tell where logs part

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ..protocol.messages import describe_producers, produce
@@ -34,6 +34,21 @@ CLOSED = "the producer was closed before this was delivered"
 ASK_S = 5.0  # for a broker to answer what it has of a producer
 
 
+class Gate(Protocol):
+    """What the sender needs of a transaction. most_version: of Produce; None: any. may_write: whether a partition is
+    part of the transaction; if not, it is added, and the sender is woken then. refused: something was not delivered;
+    returns the error for its records."""
+
+    transactional_id: str
+
+    @property
+    def most_version(self) -> int | None: ...
+
+    def may_write(self, tp: TopicPartition) -> bool: ...
+
+    def refused(self, error: Exception) -> Exception: ...
+
+
 class Sent:
     """A request that was not answered yet."""
 
@@ -56,7 +71,8 @@ class Sent:
 
 
 class Sender:
-    """Sends what is in `active`. released: called with the bytes of each batch whose fate is known."""
+    """Sends what is in `active`. released: called with the bytes of each batch whose fate is known. gate: of a
+    transactional producer."""
 
     def __init__(
         self,
@@ -68,8 +84,10 @@ class Sender:
         linger_s: float,
         request_timeout_ms: int,
         delivery_timeout_s: float,
+        gate: Gate | None = None,
     ) -> None:
         self.client = client
+        self._gate = gate
         self.active: dict[TopicPartition, Accumulator] = {}  # those that are not idle
         self.acks = acks
         self.linger_s = linger_s
@@ -86,12 +104,27 @@ class Sender:
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
+        self._idle: asyncio.Future[None] | None = None  # done when nothing is active
         self._open = True
 
     @property
     def undelivered(self) -> int:
         """Records whose fate is not known."""
         return sum(batch.count for each in self.active.values() for batch in each.pending())
+
+    def drop(self, error: Exception) -> None:
+        """Send nothing of what is active, or send it no more; its futures get the error."""
+        for each in list(self.active.values()):
+            for batch in each.expired(float("inf")):
+                batch.fail(error)
+                self._release(each, batch)
+
+    async def until_idle(self) -> None:
+        """Wait until nothing is active, and no request is unanswered."""
+        while self.active:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
 
     async def close(self) -> None:
         """Stop sending; the futures of undelivered records get an error."""
@@ -151,7 +184,7 @@ class Sender:
                 node = self._leader(each)
                 if node is None:
                     leaderless.append(each.tp)
-                else:
+                elif self._gate is None or self._gate.may_write(each.tp):
                     by_node.setdefault(node, []).append(each)
         for node, accumulators in by_node.items():
             self._drain_to(node, accumulators, now)
@@ -252,9 +285,13 @@ class Sender:
                 topic = topics[each.tp.topic] = produce.TopicProduceData(name=each.tp.topic, topic_id=topic_id)
             topic.partition_data.append(produce.PartitionProduceData(index=each.tp.partition, records=batch.data))
         request = produce.Request(acks=self.acks, timeout_ms=self.request_timeout_ms, topic_data=list(topics.values()))
-        by_name = any(topic.topic_id == ZERO_UUID for topic in topics.values())
+        most_version = None
+        if self._gate is not None:
+            request.transactional_id, most_version = self._gate.transactional_id, self._gate.most_version
+        if most_version is None and any(topic.topic_id == ZERO_UUID for topic in topics.values()):
+            most_version = IDS_FROM - 1
         try:
-            version = connection.version_of(produce.API, IDS_FROM - 1 if by_name else None)
+            version = connection.version_of(produce.API, most_version)
             if self.acks == 0:
                 connection.post(produce.API, request, version)
                 for each, batch in batches:
@@ -398,7 +435,7 @@ class Sender:
 
     def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
         """Resolve the futures of a batch with an error; if nothing more may be written, of all later ones too."""
-        batch.fail(error)
+        batch.fail(error if self._gate is None else self._gate.refused(error))
         self._release(each, batch)
         if each.error is not None:
             each.seal()
@@ -410,13 +447,12 @@ class Sender:
     def _expire(self, each: Accumulator, now: float) -> None:
         for batch in each.expired(now):
             why = self.client.why_no_leader(each.tp)
-            batch.fail(
-                DeliveryTimeout(
-                    f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: "
-                    f"{why.message if why else 'does its broker run?'} "
-                    + ("It may or may not be in the log" if batch.attempts else "It is not in the log")
-                )
+            error = DeliveryTimeout(
+                f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: "
+                f"{why.message if why else 'does its broker run?'} "
+                + ("It may or may not be in the log" if batch.attempts else "It is not in the log")
             )
+            batch.fail(error if self._gate is None else self._gate.refused(error))
             self._release(each, batch)
 
     def _release(self, each: Accumulator, batch: Batch) -> None:
@@ -426,3 +462,6 @@ class Sender:
     def _settle(self, each: Accumulator) -> None:
         if each.idle:
             self.active.pop(each.tp, None)
+            if self._idle is not None and not self.active:
+                self._idle.set_result(None)
+                self._idle = None

@@ -1,7 +1,8 @@
 """Options of `format("isthmus")`: the names and meanings of Spark's own Kafka source, checked in one place.
 
 Reference: Spark's "Structured Streaming + Kafka Integration Guide". Differences: `subscribePattern` must match the
-whole name, an option that would do nothing is an error, and small ranges of offsets share a Spark task.
+whole name, an option that would do nothing is an error, small ranges of offsets share a Spark task, and
+`kafka.isolation.level` is read_committed unless it is set.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..client.raw import ISOLATIONS, READ_COMMITTED
 from ..protocol.records import DECODE_BYTES_MAX
 from .errors import SourceError
 
@@ -46,6 +48,9 @@ OPTIONS: dict[str, str] = {
     "pieces, so that a larger batch needs no more memory; a larger record is an error. Default: 67108864.",
     "kafkaConsumer.pollTimeoutMs": "Fail when nothing comes, or no broker answers, for so long; errors that pass are "
     "tried again until then. Time in which Spark takes rows does not count. Default: 120000.",
+    "kafka.isolation.level": "read_committed (default) leaves out records of aborted transactions, and ends, or in a "
+    "stream waits, before the first transaction that is open. read_uncommitted, the default of Spark's own source, "
+    "reads all records.",
     "kafka.client.id": "How brokers name this client in their logs. Default: isthmus-spark.",
 }
 ALIASES = {"bootstrap.servers": "kafka.bootstrap.servers"}
@@ -57,12 +62,11 @@ REFUSED = {
     "kafka.interceptor.classes": "there is no Java consumer here",
     "kafka.group.id": "no consumer group is used: the query's checkpoint keeps the offsets",
     "groupIdPrefix": "no consumer group is used: the query's checkpoint keeps the offsets",
-    "kafka.isolation.level": "only read_uncommitted, the default, is there yet",
     "kafka.security.protocol": "only PLAINTEXT, the default, is there yet",
     "minOffsetsPerTrigger": "it is not there yet; a trigger interval batches records too",
     "maxTriggerDelay": "it is not there yet; a trigger interval batches records too",
 }
-HARMLESS = {"kafka.isolation.level": "read_uncommitted", "kafka.security.protocol": "PLAINTEXT"}
+HARMLESS = {"kafka.security.protocol": "PLAINTEXT"}
 DECODE_BYTES_LIMIT = 1 << 30  # Arrow's columns hold 2 GiB, a record and a piece beside it
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
@@ -97,6 +101,7 @@ class SourceOptions:
     decode_max_bytes: int = DECODE_BYTES_MAX
     stall_ms: int = 120_000
     client_id: str = "isthmus-spark"
+    isolation: int = READ_COMMITTED
 
 
 def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
@@ -145,6 +150,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         decode_max_bytes=_number(options, "decodeMaxBytes", most=DECODE_BYTES_LIMIT) or SourceOptions.decode_max_bytes,
         stall_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or SourceOptions.stall_ms,
         client_id=options.get("kafka.client.id", SourceOptions.client_id),
+        isolation=_isolation(options),
     )
 
 
@@ -166,6 +172,13 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
         found = names[low]
         options[ALIASES.get(found, found)] = value
     return options
+
+
+def _isolation(options: Mapping[str, str]) -> int:
+    said = options.get("kafka.isolation.level", "read_committed").lower()
+    if said not in ISOLATIONS:
+        raise SourceError(f"kafka.isolation.level is '{said}', but can be {' or '.join(ISOLATIONS)}")
+    return ISOLATIONS[said]
 
 
 def _bound(options: Mapping[str, str], which: str, default: int) -> Bound:

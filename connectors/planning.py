@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..client import Admin, Client, TopicPartition
 from ..client.errors import ClientError, ConnectionLost
+from ..client.raw import READ_COMMITTED
 from ..protocol.errors import ErrorCode, KafkaError
 from .errors import SourceError
 from .options import EARLIEST, LATEST, Bound, SourceOptions
@@ -128,7 +129,7 @@ async def bounds(
             raise SourceError(f"{which} names {_names(extra)}, which this query does not read")
     admin = Admin(client)
     if bound.kind == "timestamp":
-        found = {tp: offset for tp, (offset, *_) in (await admin.list_offsets(asked)).items()}
+        found = {tp: offset for tp, (offset, *_) in (await admin.list_offsets(asked, options.isolation)).items()}
         unmatched = [tp for tp, offset in found.items() if offset == NO_MATCH]
         if unmatched:
             if which == "startingOffsets" and not options.no_match_is_latest:
@@ -136,12 +137,13 @@ async def bounds(
                     f"{_names(unmatched)} has no record of timestamp {asked[unmatched[0]]} or later; "
                     "startingOffsetsByTimestampStrategy=latest would begin at the end"
                 )
-            ends = await admin.list_offsets(dict.fromkeys(unmatched, "latest"))
+            ends = await admin.list_offsets(dict.fromkeys(unmatched, "latest"), options.isolation)
             found |= {tp: offset for tp, (offset, *_) in ends.items()}
         return found
     special = {EARLIEST: "earliest", LATEST: "latest"}
     look_up = {tp: special[value] for tp, value in asked.items() if value in special}
-    found = {tp: offset for tp, (offset, *_) in (await admin.list_offsets(look_up)).items()} if look_up else {}
+    told = await admin.list_offsets(look_up, options.isolation) if look_up else {}
+    found = {tp: offset for tp, (offset, *_) in told.items()}
     return {tp: found.get(tp, value) for tp, value in asked.items()}
 
 
@@ -155,6 +157,8 @@ async def batch_ranges(client: Client, options: SourceOptions) -> list[OffsetRan
         latest = await bounds(client, options, partitions, Bound(everywhere=LATEST), "endingOffsets")
         if late := [tp for tp in partitions if ends[tp] > latest[tp]]:
             there = f"{late[0].topic}-{late[0].partition} has offsets up to {latest[late[0]]}"
+            if options.isolation == READ_COMMITTED:
+                there += " of transactions that have ended, and reads no others (kafka.isolation.level)"
             raise SourceError(f"endingOffsets says {ends[late[0]]}, but {there}")
     for tp in partitions:
         if ends[tp] < starts[tp]:

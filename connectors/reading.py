@@ -19,9 +19,10 @@ import pyarrow.compute
 
 from ..client import Admin, Client, TopicPartition
 from ..client.errors import ClientError
-from ..client.raw import RawFetch, fetch_raw
+from ..client.raw import READ_COMMITTED, RawFetch, fetch_raw
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.isolation import without_aborted
 from ..protocol.records import Columns, CorruptBatch, TooLargeToDecode
 from .errors import SourceError
 from .options import SourceOptions
@@ -116,11 +117,12 @@ async def _read_range(
     ahead = loop.create_task(_fetch(client, options, wanted, position))
     try:
         while position < wanted.end:
-            start, data = await ahead
-            span = Span(where, data, start, wanted.end)
-            if span.next_offset <= start < wanted.end:
+            start, fetched = await ahead
+            data, next_offset = (memoryview(b""), -1) if fetched is None else counting(options, fetched)
+            if next_offset <= start < wanted.end:
                 raise SourceError(f"{where}: the broker answered a fetch at offset {start} with older batches")
-            position = max(start, span.next_offset)
+            position = max(start, next_offset)
+            span = Span(where, data, start, wanted.end)
             if position < wanted.end:
                 ahead = loop.create_task(_fetch(client, options, wanted, position))
                 await asyncio.sleep(0)  # lets it be sent: this loop stands still while Spark takes the rows
@@ -143,8 +145,11 @@ def _decoded(where: str, options: SourceOptions, data: Any, start: int, end: int
         raise SourceError(f"{where}: {error.message}") from error
 
 
-async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, position: int) -> tuple[int, Any]:
-    """(position, batches from there on, one at least). position: moves only over data that is lost and may be."""
+async def _fetch(
+    client: Client, options: SourceOptions, wanted: OffsetRange, position: int
+) -> tuple[int, RawFetch | None]:
+    """(position, what has at least one batch from there on). position: moves only over data that is lost and may be; to
+    the end of the range where it has nothing more."""
     where = f"{wanted.topic}-{wanted.partition}"
     patience = Patience(client, options)
     trouble: object = "nothing came"
@@ -161,7 +166,7 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
             if fetched.error_code:
                 trouble = KafkaError.of(fetched.error_code, f"fetch of {where} at offset {position}")
             elif next(records.walk(fetched.records), None):
-                return position, fetched.records
+                return position, fetched
         except TimeoutError:
             raise patience.over(stuck, trouble) from None
         except TopicMadeAnew:
@@ -169,7 +174,7 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
             if options.fail_on_data_loss:
                 raise SourceError(f"{gone} since they were planned to be read; read it anew") from None
             LOG.warning("%s; they are left out", gone)
-            return wanted.end, memoryview(b"")
+            return wanted.end, None
         except (KafkaError, ClientError) as error:
             trouble = error
         try:
@@ -178,8 +183,8 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
             if options.fail_on_data_loss or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             LOG.warning("%s is gone: offsets %d to %d are left out", where, position, wanted.end - 1)
-            return wanted.end, memoryview(b"")
-    return position, memoryview(b"")
+            return wanted.end, None
+    return position, None
 
 
 async def _fetch_once(client: Client, options: SourceOptions, wanted: OffsetRange, position: int) -> RawFetch:
@@ -195,8 +200,18 @@ async def _fetch_once(client: Client, options: SourceOptions, wanted: OffsetRang
         max_wait_ms=FETCH_WAIT_MS,
         max_bytes=options.fetch_max_bytes,
         partition_max_bytes=options.fetch_max_bytes,
+        isolation=options.isolation,
     )
     return fetched[0]
+
+
+def counting(options: SourceOptions, fetched: RawFetch) -> tuple[memoryview, int]:
+    """The batches that count, and the offset after all, also after those that do not."""
+    next_offset = -1
+    for _, header in records.walk(fetched.records):
+        next_offset = header.next_offset
+    data = fetched.records
+    return (without_aborted(data, fetched.aborted) if options.isolation == READ_COMMITTED else data), next_offset
 
 
 async def _after_loss(client: Client, options: SourceOptions, wanted: OffsetRange, position: int) -> int:
@@ -217,19 +232,16 @@ class Span:
     """Compares the decoded rows with what the headers of the batches claim for offsets start <= offset < end.
 
     A batch wholly inside the span claims its record count; of one cut by the span's ends, offsets must be dense
-    (compaction leaves whole batches' counts, so a cut batch is only bounded). next_offset: after the last whole batch,
-    -1 without one.
+    (compaction leaves whole batches' counts, so a cut batch is only bounded).
     """
 
     def __init__(self, where: str, data: object, start: int, end: int) -> None:
         self.where = where
         self.start = start
         self.end = end
-        self.next_offset = -1
         self._least = self._most = self._count = 0
         self._last = start - 1  # offset of the last row
         for _, header in records.walk(data):  # type: ignore[arg-type]
-            self.next_offset = header.next_offset
             if header.is_control or header.last_offset < start or header.base_offset >= end:
                 continue
             if start <= header.base_offset and header.last_offset < end:

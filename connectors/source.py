@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from pyspark.sql.types import (
 
 from ..client import Client, TopicPartition
 from ..client.errors import ClientError
+from ..client.raw import READ_COMMITTED, READ_UNCOMMITTED
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str, uuid_to_str
 from .errors import SourceError
@@ -205,6 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(f"topic {topic} was deleted and made anew since it was read", "from its beginning")
         starts = self._starts(start, self.latest)
         ends = {tp: end for tp, end in ends.items() if tp in starts}
+        ends |= self._read_before(starts, ends)
         for tp, offset in starts.items():
             if tp not in ends:
                 self._lost(f"{tp.topic}-{tp.partition}, read up to offset {offset}, is no longer there", "without it")
@@ -220,6 +223,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends, others = from_json(end), made_anew(start, end)
         starts = {tp: offset for tp, offset in from_json(start).items() if tp.topic not in others}
         return starts | self._earliest([tp for tp in ends if tp not in starts])
+
+    def _read_before(
+        self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """A query that has read open transactions, and now reads committed ones, waits until these have ended."""
+        early = [tp for tp, end in ends.items() if end < starts[tp]]
+        if not early or self.options.isolation != READ_COMMITTED:
+            return {}
+        found = self._ends_of_all(early)
+        return {tp: starts[tp] for tp in early if starts[tp] <= found[tp]}
 
     def _lost(self, what: str, onward: str) -> None:
         if self.options.fail_on_data_loss:
@@ -254,6 +267,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return to_json(found, ids_of(client, partitions))
 
         return ask(self.options, last)
+
+    def _ends_of_all(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs end, after all transactions that are open."""
+        every = replace(self.options, isolation=READ_UNCOMMITTED)
+        return ask(every, lambda client: bounds(client, every, partitions, Bound(everywhere=LATEST), "endingOffsets"))
 
     def _earliest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """A partition that appears while a stream runs is read from its earliest offset. One that is gone again is left

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Iterable
 
 import pytest
 
 from isthmus.client import TopicPartition
-from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import fetch
 from isthmus.protocol.records import (
     COMPILED,
-    BatchBuilder,
     CorruptBatch,
     TooLargeToDecode,
     build_batch,
-    iter_records,
 )
 from tests.client.consuming import TP, begun, fill, numbers, read
 from tests.client.scripted import HANG_UP, PORT, World, simulate
@@ -163,51 +159,6 @@ async def test_raw_fetch_tells_each_partitions_error(world: World, /) -> None:
     assert (good.error_code, good.high_watermark, good.diverging_epoch) == (0, 3, None)
     assert bad.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert world.brokers[1].address == f"broker1:{PORT}"
-
-
-def batch(values: Iterable[int], producer: int = -1, control: bool = False) -> bytes:
-    builder = BatchBuilder(
-        max_bytes=1 << 20,
-        producer_id=producer,
-        producer_epoch=0 if producer >= 0 else -1,
-        transactional=producer >= 0,
-        control=control,
-        base_offset=min(values := list(values)),
-    )
-    for value in values:
-        builder.append(0, b"\0\0\0\0" if control else None, b"%d" % value)
-    return builder.build()
-
-
-def test_aborted_transactions_are_left_out_and_all_else_is_kept() -> None:
-    data = b"".join(
-        [
-            batch([0, 1], producer=7),  # aborted at 6
-            batch([2, 3]),
-            batch([4], producer=8),  # committed
-            batch([5], producer=7),
-            batch([6], producer=7, control=True),
-            batch([7], producer=7),  # of its next transaction, committed
-            batch([8], producer=8, control=True),
-        ]
-    )
-    kept = without_aborted(memoryview(data), ((7, 0),))
-    assert [record.offset for record in iter_records(kept)] == [2, 3, 4, 7]
-    assert [r.offset for r in iter_records(without_aborted(memoryview(data), ()))] == [0, 1, 2, 3, 4, 5, 7]
-
-
-def test_a_transaction_aborted_twice_is_left_out_twice() -> None:
-    data = b"".join(
-        [
-            batch([0], producer=7),
-            batch([1], producer=7, control=True),
-            batch([2], producer=7),
-            batch([3], producer=7, control=True),
-            batch([4], producer=7),
-        ]
-    )
-    kept = without_aborted(memoryview(data), ((7, 2), (7, 0)))
-    assert [record.offset for record in iter_records(kept)] == [4]
 
 
 @run_by(simulate)

@@ -15,7 +15,7 @@ from isthmus.connectors.options import parse
 from isthmus.connectors.planning import GONE_ANSWERS, OffsetRange
 from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.records import build_batch
+from isthmus.protocol.records import BatchBuilder, build_batch
 
 TP = TopicPartition("t", 0)
 
@@ -42,6 +42,7 @@ class Broker:
         self.asked = []
         self.refreshed = self.closed = 0
         self.id = OURS
+        self.aborted = ()  # producer id, first and last offset
 
     def topic_id(self, topic):
         return self.id
@@ -61,12 +62,13 @@ class Broker:
     async def leader_of(self, tp):
         return 1
 
-    async def list_offsets(self, wanted):
+    async def list_offsets(self, wanted, isolation=0):
         if self.instead and isinstance(self.instead[0], Exception):
             raise self.instead.pop(0)
         return dict.fromkeys(wanted, (self.start_offset, -1, 0))
 
-    async def fetch(self, client, positions, **limits):
+    async def fetch(self, client, positions, isolation, **limits):
+        self.isolation = isolation
         [(offset, *_)] = positions.values()
         self.asked.append(offset)
         if self.instead:
@@ -80,7 +82,13 @@ class Broker:
         return [self.answer(self.log[at : at + self.fetch_bytes], 0)]
 
     def answer(self, data, code):
-        return RawFetch(TP, int(code), 0, 0, self.start_offset, None, memoryview(data))
+        headers = [header for _, header in records.walk(data)]
+        aborted = [
+            (producer_id, first)
+            for producer_id, first, last in self.aborted
+            if headers and first <= headers[-1].last_offset and last >= headers[0].base_offset
+        ]
+        return RawFetch(TP, int(code), 0, 0, self.start_offset, None, memoryview(data), tuple(aborted))
 
 
 @pytest.fixture
@@ -268,3 +276,46 @@ def test_what_the_cluster_says_is_told_with_its_address(read):
     broker = Broker(instead=[KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "no luck")])
     with pytest.raises(SourceError, match=r"cluster at h:1: .*no luck"):
         read(broker, 0, 5)
+
+
+def transactions():
+    """Producers 7 and 8 by turns: 7's records are aborted at 40 and 44, 8's committed at 42 and 43; 45 to 49 are
+    nobody's."""
+    made = []
+
+    def add(at, count, producer, control=False):
+        builder = BatchBuilder(max_bytes=10_000, control=control, transactional=producer >= 0, producer_id=producer)
+        builder.base_offset = at
+        for offset in range(at, at + count):
+            builder.append(0, b"\0\0\0\0" if control else None, b"%d" % offset)
+        made.append(builder.build())
+
+    for at in range(0, 40, 5):
+        add(at, 5, 7 + at // 5 % 2)
+    add(40, 1, 7, control=True)
+    add(41, 1, 7)
+    add(42, 1, 8, control=True)
+    add(43, 1, 8, control=True)
+    add(44, 1, 7, control=True)
+    add(45, 5, -1)
+    return b"".join(made), ((7, 0, 40), (7, 41, 44))
+
+
+COMMITTED = [offset for offset in range(40) if offset // 5 % 2] + list(range(45, 50))
+
+
+@pytest.mark.parametrize("fetch_bytes", [200, 500, 5_000])
+@pytest.mark.parametrize(("start", "end"), [(0, 50), (0, 12), (3, 41), (12, 38), (7, 8), (20, 45), (41, 46), (44, 50)])
+def test_a_task_leaves_out_aborted_records_wherever_it_begins_and_ends(read, start, end, fetch_bytes):
+    log, aborted = transactions()
+    broker = Broker(log, fetch_bytes=fetch_bytes)
+    broker.aborted = aborted
+    assert read(broker, start, end) == [offset for offset in COMMITTED if start <= offset < end]
+    assert broker.isolation == 1
+
+
+def test_a_task_that_is_told_to_reads_what_was_aborted(read):
+    log, _ = transactions()
+    broker = Broker(log)
+    assert read(broker, 0, 50, **{"kafka.isolation.level": "read_uncommitted"}) == [*range(40), 41, *range(45, 50)]
+    assert broker.isolation == 0

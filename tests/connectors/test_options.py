@@ -2,6 +2,7 @@
 
 import pytest
 
+from isthmus.client.raw import READ_COMMITTED, READ_UNCOMMITTED
 from isthmus.connectors.errors import SourceError
 from isthmus.connectors.options import EARLIEST, LATEST, OPTIONS, Bound, parse
 
@@ -52,7 +53,8 @@ def test_bootstrap_servers_may_be_given_without_its_prefix():
         ({**ORDERS, "includeHeaders": "yes"}, False, "includeHeaders is 'yes'"),
         ({**ORDERS, "kafka.auto.offset.reset": "earliest"}, False, "use startingOffsets"),
         ({**ORDERS, "kafka.value.deserializer": "X"}, False, "values are bytes"),
-        ({**ORDERS, "kafka.isolation.level": "read_committed"}, False, "only read_uncommitted"),
+        ({**ORDERS, "kafka.isolation.level": "committed"}, False, "can be read_uncommitted or read_committed"),
+        ({**ORDERS, "kafka.isolation.level": ""}, False, "can be read_uncommitted or read_committed"),
         ({**CLUSTER, "subscribePattern": "a["}, False, "is no regular expression"),
         ({**CLUSTER, "assign": '{"a": ["x"]}'}, False, 'look like {"topic": [0, 1]}'),
         ({**CLUSTER, "assign": "[1]"}, False, "not a JSON object of topics"),
@@ -111,7 +113,12 @@ def test_offsets_by_partition():
 
 
 def test_kafka_settings_that_say_what_is_anyway_are_taken():
-    parse({**ORDERS, "kafka.isolation.level": "read_uncommitted", "kafka.security.protocol": "plaintext"}, False)
+    parse({**ORDERS, "kafka.security.protocol": "plaintext"}, False)
+
+
+def test_what_transactions_aborted_is_read_only_where_that_is_said():
+    assert parse(ORDERS, True).isolation == READ_COMMITTED
+    assert parse({**ORDERS, "kafka.isolation.level": "Read_Uncommitted"}, True).isolation == READ_UNCOMMITTED
 
 
 def test_every_option_says_what_it_does():

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from isthmus.client import TopicPartition
+from isthmus.client.raw import READ_COMMITTED
 from isthmus.connectors import planning
 from isthmus.connectors.errors import SourceError
 from isthmus.connectors.options import SourceOptions, parse
@@ -114,11 +115,13 @@ IDS = {"t": bytes(range(16))}  # "u" is in a cluster without ids
 
 
 class Cluster:
-    """Stands for client and admin: topics as {partition: (start, end)}; times[tp]: offset of any timestamp asked."""
+    """Stands for client and admin: topics as {partition: (start, end)}; times[tp]: offset of any timestamp asked;
+    open_from[tp]: first offset of an open transaction."""
 
-    def __init__(self, topics, times=None):
+    def __init__(self, topics, times=None, open_from=None):
         self.topics = topics
         self.times = times or {}
+        self.open_from = open_from or {}
 
     async def list_topics(self):
         return sorted(self.topics)
@@ -132,9 +135,11 @@ class Cluster:
     def topic_id(self, topic):
         return IDS.get(topic)
 
-    async def list_offsets(self, wanted):
+    async def list_offsets(self, wanted, isolation):
         def answer(tp, what):
             start, end = self.topics[tp.topic][tp.partition]
+            if isolation == READ_COMMITTED:
+                end = self.open_from.get(tp, end)
             return {"earliest": start, "latest": end}.get(what, self.times.get(tp, -1))
 
         return {tp: (answer(tp, what), -1, 0) for tp, what in wanted.items()}
@@ -183,6 +188,17 @@ def test_a_batch_that_cannot_be_says_why(given, said):
     with pytest.raises(SourceError) as caught:
         batch(TWO, **given)
     assert said in str(caught.value)
+
+
+def test_a_batch_ends_before_the_first_open_transaction():
+    cluster = Cluster({"t": {0: (5, 10), 1: (0, 4)}}, open_from={A: 8})
+    assert batch(cluster) == [OffsetRange("t", 0, 5, 8), OffsetRange("t", 1, 0, 4)]
+    everything = {"kafka.isolation.level": "read_uncommitted"}
+    assert batch(cluster, **everything)[0] == OffsetRange("t", 0, 5, 10)
+    beyond = {"endingOffsets": '{"t": {"0": 9, "1": 4}}'}
+    with pytest.raises(SourceError, match="t-0 has offsets up to 8 of transactions that have ended"):
+        batch(cluster, **beyond)
+    assert batch(cluster, **beyond, **everything)[0] == OffsetRange("t", 0, 5, 9)
 
 
 def test_timestamps_become_offsets_and_one_past_the_end_is_the_end():

@@ -38,6 +38,11 @@ class Reader(StreamReader):
     def _ends(self):
         return to_json({tp: end for tp, (_, end) in self.cluster.items()}, self.ids)
 
+    open_up_to: dict[TopicPartition, int] = {}  # where the log ends, if transactions are open
+
+    def _ends_of_all(self, partitions):
+        return {tp: self.open_up_to.get(tp, self.cluster[tp][1]) for tp in partitions}
+
     def _earliest(self, partitions):
         return {tp: self.cluster[tp][0] for tp in partitions}
 
@@ -102,6 +107,21 @@ def test_a_partition_that_is_gone_is_an_error_or_left_behind():
     reader.cluster[B] = (0, 3)  # there again: all of it is new
     again = reader.latestOffset(end, ReadAllAvailable())
     assert offsets(reader, end, again) == [("t", 1, 0, 3)]
+
+
+def test_a_query_that_had_read_an_open_transaction_waits_until_it_has_ended():
+    reader = Reader({A: (0, 12), B: (0, 3)})
+    reader.open_up_to = {A: 20}
+    start = {"t": {"0": 15, "1": 0}}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"t": {"0": 15, "1": 3}}
+    assert offsets(reader, start, end) == [("t", 1, 0, 3)]
+    reader.cluster[A] = (0, 21)
+    assert offsets(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [("t", 0, 15, 21)]
+    before = Reader({A: (0, 12), B: (0, 3)}, **{"kafka.isolation.level": "read_uncommitted"})
+    before.open_up_to = {A: 20}
+    with pytest.raises(SourceError, match="t-0 ends at offset 12"):
+        before.latestOffset(start, ReadAllAvailable())
 
 
 def test_a_topic_made_anew_is_an_error_or_read_on_from_its_new_end():
@@ -212,7 +232,7 @@ class Asked:
     def topic_id(self, topic):
         return None
 
-    async def list_offsets(self, wanted):
+    async def list_offsets(self, wanted, isolation):
         await self.answer()
         return dict.fromkeys(wanted, (7, -1, 0))
 
