@@ -32,6 +32,7 @@ from .cluster.quorum.quorum import MetadataQuorum
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
 from .controller_channel import ControllerChannel
 from .coordinators.groups import GroupCoordinator
+from .coordinators.transactions.coordinator import TransactionCoordinator
 from .lifecycle import Lifecycle
 from .loading import Loading
 from .loggers import REQUESTS, Loggers
@@ -104,6 +105,7 @@ class Broker:
         self._controller: Controller | None = None
         self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._lifecycle: Lifecycle | None = None
         self._fetching: Fetching | None = None
         self._isr_changes: IsrChanges | None = None
@@ -221,8 +223,13 @@ class Broker:
         channel = None if is_alone(config) and not self._server.controller_listeners else requests
         creation = AutoCreation(controller, config, channel)
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, creation)
-        replicas.came_back.add(groups.host.came_back)
-        replicas.went_offline.add(groups.host.went_offline)
+        producer_ids = ProducerIds(controller, self.node_id, channel)
+        self._transactions = transactions = TransactionCoordinator(
+            controller, replicas, config, runtime, self._purgatory, producer_ids, peers, groups.finder
+        )
+        for elections in (groups.host.elections, transactions.host.elections):
+            replicas.came_back.add(elections.came_back)
+            replicas.went_offline.add(elections.went_offline)
         self._lifecycle = Lifecycle(
             self.node_id,
             image,
@@ -267,7 +274,7 @@ class Broker:
             is_told = metadata.leader_id != self.node_id or metadata.is_confirmed
             return is_told and metadata.failure is None and lifecycle.has_session
 
-        groups.host.has_session = has_session
+        groups.host.has_session = transactions.host.has_session = has_session
         local.services = broker_here.services = services = Services(
             config=config,
             runtime=runtime,
@@ -275,8 +282,9 @@ class Broker:
             controller=controller,
             replicas=replicas,
             groups=groups,
+            transactions=transactions,
             purgatory=self._purgatory,
-            producer_ids=ProducerIds(controller, self.node_id, channel),
+            producer_ids=producer_ids,
             creation=creation,
             fetch_sessions=FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
@@ -314,6 +322,7 @@ class Broker:
         controller.subscribe(services.departed.metadata_changed)
         controller.subscribe(lambda delta: log_without_effect(delta, image))
         await services.groups.host.start()
+        await services.transactions.host.start()
 
     def _is_here(self, partition: PartitionImage | None) -> bool:
         return partition is not None and self.node_id in partition.replicas
@@ -433,6 +442,9 @@ class Broker:
         for channel in self._channels:
             await channel.close()
         self._channels = []
+        if self._transactions is not None:
+            await self._transactions.host.stop()
+            self._transactions = None
         if self._peers is not None:
             await self._peers.close()
             self._peers = None

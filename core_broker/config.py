@@ -263,6 +263,18 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("socket.request.max.bytes", _I, "104857600", "Longest request", 1),
     O("socket.send.buffer.bytes", _I, "-1", "What a connection's socket buffers of answers; -1 leaves it to the "
       "system, which lets it grow with the line (Kafka: 102400)", -1),
+    O("transaction.abort.timed.out.transaction.cleanup.interval.ms", _I, "10000", "How often transactions are looked "
+      "for that have lasted longer than their producers allowed", 1),
+    O("transaction.max.timeout.ms", _I, "900000", "The longest timeout that a transaction may have", 1),
+    O("transaction.remove.expired.transaction.cleanup.interval.ms", _I, "3600000", "How often transactional ids are "
+      "looked for that were not used for long", 1),
+    O("transaction.state.log.min.isr", _I, "2", "min.insync.replicas of __transaction_state", 1),
+    O("transaction.state.log.num.partitions", _I, "10", "Partitions of __transaction_state (Kafka: 50)", 1),
+    O("transaction.state.log.replication.factor", _SH, "3", "Replicas of __transaction_state; if this is not set, "
+      "there are no more than brokers (Kafka: it is not created)", 1),
+    O("transaction.state.log.segment.bytes", _I, "104857600", "segment.bytes of __transaction_state", 1024 * 1024),
+    O("transactional.id.expiration.ms", _I, "604800000", "How long a transactional id without a transaction is "
+      "remembered", 1),
 )  # fmt: skip
 
 

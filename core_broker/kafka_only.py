@@ -65,6 +65,7 @@ REFUSED: tuple[tuple[str, str], ...] = (
     # Data
     ("log.cleaner.enable", "topics with cleanup.policy=compact are always compacted"),
     ("remote.log.storage.system.enable", _NO_TIERS),
+    ("transaction.two.phase.commit.enable", "no transaction takes part in a two-phase commit"),
 )
 INSTEAD: tuple[tuple[str, str], ...] = (
     # Threads and requests
@@ -114,8 +115,8 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     ("errors.deadletterqueue.*", _NO_NEW_GROUPS),
     ("offsets.load.buffer.size", "a group's records are read in pieces of one size"),
     ("offsets.topic.compression.codec", "a group's records are not compressed"),
-    ("transaction.*", _NO_TRANSACTIONS),
-    ("transactional.*", _NO_TRANSACTIONS),
+    ("transaction.partition.verification.enable", _NO_TRANSACTIONS),
+    ("transaction.state.log.load.buffer.size", "a transaction's records are read in pieces of one size"),
     ("add.partitions.to.txn.*", _NO_TRANSACTIONS),
     # Security and quotas
     ("delegation.token.*", "there are no delegation tokens"),
@@ -408,15 +409,7 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("ssl.truststore.password", _PASSWORD, None, dynamic=True),
     _k("ssl.truststore.type", _S, "JKS", dynamic=True),
     _k("telemetry.max.bytes", _I, "1048576", 1),
-    _k("transaction.abort.timed.out.transaction.cleanup.interval.ms", _I, "10000", 1),
-    _k("transaction.max.timeout.ms", _I, "900000", 1),
     _k("transaction.partition.verification.enable", _B, "true", dynamic=True),
-    _k("transaction.remove.expired.transaction.cleanup.interval.ms", _I, "3600000", 1),
     _k("transaction.state.log.load.buffer.size", _I, "5242880", 1),
-    _k("transaction.state.log.min.isr", _I, "2", 1),
-    _k("transaction.state.log.num.partitions", _I, "50", 1),
-    _k("transaction.state.log.replication.factor", _SH, "3", 1),
-    _k("transaction.state.log.segment.bytes", _I, "104857600", 1),
     _k("transaction.two.phase.commit.enable", _B, "false"),
-    _k("transactional.id.expiration.ms", _I, "604800000", 1),
 )

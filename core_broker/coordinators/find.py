@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker leads the partition that a group hashes to."""
+"""FindCoordinator: which broker leads the partition that a group or a transactional id hashes to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...protocol.messages.find_coordinator import Coordinator, Request, Response
 from ..auto_creation import AutoCreation
 from ..cluster.controller import new_topic
 from ..cluster.image import MetadataImage
-from ..cluster.topic_names import CONSUMER_OFFSETS
+from ..cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ..config import BrokerConfig
 from ..purgatory import Pending, Purgatory
 from .java import java_hash
@@ -18,7 +18,15 @@ from .runtime import Replicas
 
 GROUP, TRANSACTION = 0, 1
 MANY_KEYS_SINCE = 4
-FACTOR = "offsets.topic.replication.factor"
+TOPICS = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}  # by kind of coordinator
+PARTITIONS = {
+    CONSUMER_OFFSETS: "offsets.topic.num.partitions",
+    TRANSACTION_STATE: "transaction.state.log.num.partitions",
+}
+FACTORS = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+}
 
 
 class Found(NamedTuple):
@@ -29,7 +37,7 @@ class Found(NamedTuple):
 
 
 class CoordinatorFinder:
-    """Answers FindCoordinator from the metadata image, and has the topic of groups made where there is none."""
+    """Answers FindCoordinator from the metadata image, and has the topic of a kind made where there is none."""
 
     def __init__(
         self,
@@ -48,72 +56,68 @@ class CoordinatorFinder:
     def find_coordinator(self, request: Request, version: int, listener: str | None = None) -> Any:
         """listener: whose addresses are given, by name: the one that the request came by. None: the first."""
         name = listener or next(iter(self._image.brokers[self._config["node.id"]].endpoints))
-        refused = kind_error(request, version)
+        topic = TOPICS.get(request.key_type)
+        if topic is None:
+            return respond(request, version, lambda key: Found(ErrorCode.INVALID_REQUEST))
 
         def answer() -> Response:
-            leaderless = self._replicas.leaderless.get(CONSUMER_OFFSETS, ())
+            leaderless = self._replicas.leaderless.get(topic, ())
+            return respond(request, version, lambda key: find(self._image, topic, key, name, leaderless))
 
-            def look(key: str) -> Found:
-                return Found(refused) if refused else find(self._image, key, name, leaderless)
-
-            return respond(request, version, look)
-
-        if refused or CONSUMER_OFFSETS in self._image.topics:
+        if topic in self._image.topics:
             return answer()
         pending = Pending(answer)
-
-        self._creation.create([self._topic()], lambda errors: pending.complete(answer()))
+        self.create(topic, lambda: pending.complete(answer()))
         return self._purgatory.add(pending, self._config["request.timeout.ms"])
 
-    def _topic(self) -> Any:
-        return new_topic(
-            CONSUMER_OFFSETS,
-            self._config["offsets.topic.num.partitions"],
-            self._factor(),
-            {
-                "cleanup.policy": "compact",
+    def create(self, topic: str, then: Callable[[], object]) -> None:
+        """Have an internal topic made; `then()` once that was tried."""
+        configs = {"cleanup.policy": "compact", **self._configs(topic)}
+        wanted = new_topic(topic, self._config[PARTITIONS[topic]], self._factor(FACTORS[topic]), configs)
+        self._creation.create([wanted], lambda errors: then())
+
+    def _configs(self, topic: str) -> dict[str, str]:
+        """As Kafka sets them."""
+        if topic == CONSUMER_OFFSETS:
+            return {
                 "compression.type": "producer",
                 "segment.bytes": str(self._config["offsets.topic.segment.bytes"]),
-            },
-        )
+            }
+        return {
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(self._config["transaction.state.log.min.isr"]),
+            "segment.bytes": str(self._config["transaction.state.log.segment.bytes"]),
+            "unclean.leader.election.enable": "false",
+        }
 
-    def _factor(self) -> int:
-        """One broker serves groups without an option, too. A factor that was set is kept: less would be a broken
-        promise (KIP-115)."""
-        factor: int = self._config[FACTOR]
-        if FACTOR in self._config.given:
+    def _factor(self, option: str) -> int:
+        """One broker serves groups and transactions without an option, too. A factor that was set is kept: less would
+        be a broken promise (KIP-115)."""
+        factor: int = self._config[option]
+        if option in self._config.given:
             return factor
         return min(factor, max(1, sum(map(self._image.is_active, self._image.brokers))))
 
 
-def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group."""
-    hashed = java_hash(group_id)
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds a group, of `__transaction_state` that holds an id."""
+    hashed = java_hash(key)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions
 
 
-def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collection[int]) -> Found:
-    """The address of a group's coordinator on a listener. leaderless: partitions that no broker serves."""
-    topic = image.topics.get(CONSUMER_OFFSETS)
-    if topic is None:
+def find(image: MetadataImage, topic: str, key: str, listener: str, leaderless: Collection[int]) -> Found:
+    """The address of a coordinator on a listener. leaderless: partitions that no broker serves."""
+    found = image.topics.get(topic)
+    if found is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    index = partition_for(group_id, len(topic.partitions))
+    index = partition_for(key, len(found.partitions))
     if index in leaderless:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    partition = topic.partitions[index]
+    partition = found.partitions[index]
     endpoint = image.endpoint_of(partition.leader, listener)
     if endpoint is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Found(ErrorCode.NONE, partition.leader, endpoint.host, endpoint.port)
-
-
-def kind_error(request: Request, version: int) -> ErrorCode:
-    """Why a request is refused for its kind of coordinator; NONE where it is not."""
-    if request.key_type == GROUP:
-        return ErrorCode.NONE
-    if request.key_type == TRANSACTION:
-        return ErrorCode.UNSUPPORTED_VERSION  # there are no transactions yet; the error is not retriable
-    return ErrorCode.INVALID_REQUEST
 
 
 def respond(request: Request, version: int, look: Callable[[str], Found]) -> Response:
@@ -147,6 +151,5 @@ def _message(error: ErrorCode) -> str:
     return {
         ErrorCode.NONE: "NONE",
         ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-        ErrorCode.UNSUPPORTED_VERSION: "Transactions are not supported by this broker yet.",
         ErrorCode.INVALID_REQUEST: "Unknown kind of coordinator.",
     }[error]

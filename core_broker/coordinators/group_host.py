@@ -6,7 +6,6 @@ are handled by those who use a host: `member_requests.py`, `offset_requests.py` 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -20,15 +19,14 @@ from ..cluster.image import Delta
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
 from ..purgatory import Purgatory
-from . import find
 from .effects import Cancel, Limits, Reply, Schedule, Store
+from .elections import Elections
 from .group import Group
 from .group_shard import GroupShard
 from .runtime import CoordinatorRuntime, Record, Replicas, Shard, client_error
 from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
-MAX_PLACES = 10_000  # groups whose partition is cached, as Java's hash is slow in Python
 EXPIRE = "expire"
 OF_LATER_GROUPS = (  # the errors of members and groups that a later coordinator may know
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -56,13 +54,12 @@ class GroupHost:
         self._image = controller.image
         self._config = config
         self._runtime = runtime
-        self._node_id: int = config["node.id"]
         self._limits = Limits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
         self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
         self._timers = Timers(self._fired)
-        self._places: dict[str, int] = {}
         self.shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
+        self.elections = Elections(self.shards, self._image, config["node.id"])
         self.has_session: Callable[[], bool] = lambda: True
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -78,29 +75,9 @@ class GroupHost:
 
     def on_change(self, delta: Delta) -> None:
         """Follow a change of the metadata image."""
-        if CONSUMER_OFFSETS in delta.deleted:
-            for index in list(self.shards.shards):
-                self.shards.resign(index)
-        if CONSUMER_OFFSETS in delta.changed:
-            self._places.clear()  # the number of partitions may have changed
-        for index in delta.changed.get(CONSUMER_OFFSETS, ()):
-            partition = self._image.partition(CONSUMER_OFFSETS, index)
-            if partition is not None and partition.leader == self._node_id:
-                self.shards.elect(index)
-            else:
-                self.shards.resign(index)
+        self.elections.on_change(delta)
         if delta.deleted:
             self._forget_topics(delta.deleted)
-
-    def came_back(self, topic: str, index: int) -> None:
-        """A partition that was offline is online again."""
-        if topic == CONSUMER_OFFSETS:
-            self.shards.elect(index)
-
-    def went_offline(self, topic: str, index: int) -> None:
-        """A partition has gone offline: nobody coordinates its groups."""
-        if topic == CONSUMER_OFFSETS:  # in the loop's next turn: the caller may be doing effects of one of its groups
-            asyncio.get_running_loop().call_soon(self.shards.resign_if_offline, index)
 
     def _forget_topics(self, names: Collection[str]) -> None:
         """Remove the offsets of deleted topics, so that a new topic of the same name has none."""
@@ -137,15 +114,7 @@ class GroupHost:
 
     def shard_of(self, group_id: str) -> Shard[GroupShard]:
         """The shard that a group belongs to. Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, …"""
-        topic = self._image.topics.get(CONSUMER_OFFSETS)
-        if topic is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{CONSUMER_OFFSETS} does not exist yet")
-        index = self._places.get(group_id)
-        if index is None:
-            if len(self._places) >= MAX_PLACES:
-                self._places.clear()
-            index = self._places[group_id] = find.partition_for(group_id, len(topic.partitions))
-        return self.shards.active(index)
+        return self.elections.shard_of(group_id)
 
     def sure_shard_of(self, group_id: str) -> Shard[GroupShard]:
         """The same for what is only told: NOT_COORDINATOR, too, where another node may be the coordinator by now."""

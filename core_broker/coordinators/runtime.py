@@ -81,12 +81,22 @@ class Shard(Generic[S]):
 
 
 class CoordinatorRuntime(Generic[S]):
-    """The shards of one internal topic. `new_state(index)` returns the empty state of a shard."""
+    """The shards of one internal topic. `new_state(index)` returns the empty state of a shard.
+
+    holds: what is in the topic, for the log.
+    """
 
     def __init__(
-        self, topic: str, new_state: Callable[[int], S], replicas: Replicas, runtime: Runtime, purgatory: Purgatory
+        self,
+        topic: str,
+        new_state: Callable[[int], S],
+        replicas: Replicas,
+        runtime: Runtime,
+        purgatory: Purgatory,
+        holds: str = "groups",
     ) -> None:
         self.topic = topic
+        self._holds = holds
         self.shards: dict[int, Shard[S]] = {}
         self._new_state = new_state
         self._replicas = replicas
@@ -168,7 +178,8 @@ class CoordinatorRuntime(Generic[S]):
             self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
 
     def _load_later(self, shard: Shard[S], error: OSError | StorageError) -> None:
-        reason = f"{shard.partition} cannot be read for now, its groups are unavailable: {KafkaError.reason(error)}"
+        why = KafkaError.reason(error)
+        reason = f"{shard.partition} cannot be read for now, its {self._holds} are unavailable: {why}"
         if shard.failure is None or shard.failure.message != reason:
             logger.error("%s", reason)
         shard.failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
@@ -199,8 +210,9 @@ class CoordinatorRuntime(Generic[S]):
                 return
             known = isinstance(error, (KafkaError, DecodeError, OSError))
             logger.error(
-                "%s cannot be read, its groups stay unavailable: %r", shard.partition, error, exc_info=not known
-            )
+                "%s cannot be read, its %s stay unavailable: %r",
+                shard.partition, self._holds, error, exc_info=not known,
+            )  # fmt: skip
             shard.failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{shard.partition}: {error}")
             return
         self._retry_delay.reset()

@@ -47,6 +47,9 @@ SERVED: dict[int, tuple[int, int]] = {
     21: (0, 2),
     22: (0, 5),
     23: (2, 4),
+    24: (0, 5),
+    25: (0, 4),
+    26: (0, 5),
     32: (1, 4),
     33: (0, 2),
     34: (1, 2),
@@ -63,6 +66,8 @@ SERVED: dict[int, tuple[int, int]] = {
     60: (0, 2),
     61: (0, 0),
     64: (0, 0),
+    65: (0, 0),
+    66: (0, 2),
     74: (0, 1),
     75: (0, 0),
     80: (0, 1),
@@ -116,22 +121,28 @@ DIFFERENCES: dict[int, str] = {
     8: "OffsetCommit of nothing that can be kept makes no group; in Kafka it makes one, in memory only",
     9: "OffsetFetch lists all offsets of a group once, even if the group is named twice: else a few bytes would ask "
     "for megabytes",
-    10: "FindCoordinator that creates the topic of groups answers when the topic is there; Kafka has the client ask "
-    "again (COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
-    "transactions yet",
+    10: "FindCoordinator that creates the topic of groups or of transactions answers when the topic is there; Kafka "
+    "has the client ask again (COORDINATOR_NOT_AVAILABLE)",
     11: "JoinGroup: a coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it "
     "does not know. One that is sent again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
     "it without an answer",
     12: "Heartbeat: unknown members, see JoinGroup",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "
-    "groups and of share groups are missing",
+    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of newer groups and of share "
+    "groups are missing",
     19: "CreateTopics lists our options among a topic's. Brokers that name no rack, on machines with several of them, "
     "have their machine as a rack",
-    22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
+    22: "InitProducerId of a transactional id waits for a producer id; Kafka has the client ask again "
+    "(COORDINATOR_LOAD_IN_PROGRESS). An epoch that no producer has is PRODUCER_FENCED, too, where the epochs are used "
+    "up, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
     23: "OffsetForLeaderEpoch: a leader that the controller may have fenced meanwhile does not tell of later epochs "
     "that there are none (NOT_LEADER_OR_FOLLOWER)",
+    24: "AddPartitionsToTxn of brokers (versions 4 and 5) that names no transaction is answered; Kafka leaves it "
+    "without an answer. Under transaction.version 0 it is refused (UNSUPPORTED_VERSION) as in Kafka, and the "
+    "transaction goes on; in Kafka it is stuck until its coordinator is another one (CONCURRENT_TRANSACTIONS)",
+    25: "AddOffsetsToTxn makes the topic of groups if there is none",
+    26: "EndTxn of version 5 under transaction.version 0: see AddPartitionsToTxn",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST)",
     33: "AlterConfigs keeps the options of mirrors. It refuses a broker's options that cannot be honoured, and unknown "

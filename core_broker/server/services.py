@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..controller_channel import ControllerChannel
     from ..coordinators.groups import GroupCoordinator
+    from ..coordinators.transactions.coordinator import TransactionCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
     from .cold_sends import ColdSends
@@ -48,6 +49,7 @@ class Services:
     controller: Controller
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     purgatory: Purgatory
     producer_ids: ProducerIds
     creation: AutoCreation

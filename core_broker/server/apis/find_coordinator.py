@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10): which broker coordinates a group.
+"""FindCoordinator (key 10): which broker coordinates a group, or a transactional id.
 
-v4: several keys.
-All of it is the group coordinator's (`coordinators/find.py`).
+v1: the kind of coordinator. v4: several keys.
+All of it is the coordinators' (`coordinators/find.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""InitProducerId (key 22): an id for an idempotent producer.
+"""InitProducerId (key 22): an id and epoch for an idempotent or a transactional producer.
 
-v3: a producer may name the id and epoch it has; without transactions it is given a new id all the same. Transactional
-ids are refused until transactions exist (see `dispatch.DIFFERENCES`).
+v3: a producer may name the id and epoch it has; without a transactional id it is given a new id all the same. With one,
+all of it is the transaction coordinator's (`coordinators/transactions/requests.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def handle(request: Request, context: Context) -> Any:
         return _failed(ErrorCode.INVALID_REQUEST)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _failed(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _failed(ErrorCode.UNSUPPORTED_VERSION)
     services = context.services
+    if request.transactional_id is not None:
+        return services.transactions.requests.init_producer_id(request, context.version)
     producer_id = services.producer_ids.take()
     if producer_id is not None:
         return Response(producer_id=producer_id)

@@ -154,7 +154,7 @@ async def test_partition_that_comes_back_while_the_broker_stops_is_not_read(desk
     groups, process = desk.groups, desk.host.machine.process
     assert process is not None
     await process.outcome(groups.host.stop())
-    await desk.inside(lambda: groups.host.came_back("__consumer_offsets", 0))
+    await desk.inside(lambda: groups.host.elections.came_back("__consumer_offsets", 0))
     await desk.sim.sleep(RETRY_MOST_S)
     assert groups.host.shards.shards == {} and len(groups.host._timers) == 0
 

@@ -34,7 +34,7 @@ LISTENER = "PLAINTEXT"
 
 
 class Serving:
-    """Node 1, the only one. `services` is what handlers are given; groups and producer ids are not there."""
+    """Node 1, the only one. `services` is what handlers are given, without coordinators and producer ids."""
 
     def __init__(self, folder: Path, options: dict[str, str], runtime: Runtime, files: RealFiles | None = None) -> None:
         self.files = files or RealFiles(2)
@@ -62,7 +62,8 @@ class Serving:
         await self.controller.submit_wait(BrokerHeartbeat(1, registered.broker_epoch, self.image.offset))
         services = Services(
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
-            replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
+            replicas=self.replicas, groups=SimpleNamespace(), transactions=SimpleNamespace(),  # type: ignore[arg-type]
+            purgatory=Purgatory(100),
             producer_ids=SimpleNamespace(), peers=SimpleNamespace(),  # type: ignore[arg-type]
             creation=AutoCreation(self.controller, self.config, None),
             fetch_sessions=FetchSessions(

@@ -1,0 +1,101 @@
+"""DescribeTransactions and ListTransactions (KIP-664): what this broker coordinates. Nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages import describe_transactions as dst
+from ....protocol.messages import list_transactions as lst
+from ..runtime import Shard, client_error
+from .shard import TransactionShard
+from .states import BY_NAME, State
+from .transaction import Transaction
+
+Fits = Callable[[str], bool]
+
+
+def describe(request: dst.Request, shard_of: Callable[[str], TransactionShard]) -> dst.Response:
+    """shard_of: gives the shard of a transactional id, or raises KafkaError. An id is described once."""
+    states = []
+    for transactional_id in dict.fromkeys(request.transactional_ids):
+        state = dst.TransactionState(transactional_id=transactional_id)
+        states.append(state)
+        if not transactional_id:
+            state.error_code = ErrorCode.INVALID_REQUEST
+            continue
+        try:
+            entry = shard_of(transactional_id).entries.get(transactional_id)
+        except KafkaError as error:
+            state.error_code = client_error(error.code)
+            continue
+        if entry is None:
+            state.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        else:
+            _describe(entry.current, state)
+    return dst.Response(transaction_states=states)
+
+
+def _describe(found: Transaction, state: dst.TransactionState) -> None:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(found.partitions):
+        by_topic.setdefault(topic, []).append(index)
+    state.transaction_state = found.state.value
+    state.transaction_timeout_ms = found.timeout_ms
+    state.transaction_start_time_ms = found.start_ms
+    state.producer_id = found.producer_id
+    state.producer_epoch = found.epoch
+    state.topics = [dst.TopicData(topic=topic, partitions=ids) for topic, ids in by_topic.items()]
+
+
+def listed(request: lst.Request, shards: Sequence[Shard[TransactionShard]], now_ms: int) -> lst.Response:
+    """The transactions of all shards that pass the filters; an error while any shard is read."""
+    if any(
+        shard.failure is not None and shard.failure.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for shard in shards
+    ):
+        return lst.Response(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    states = {BY_NAME[name] for name in request.state_filters if name in BY_NAME}
+    unknown = [name for name in dict.fromkeys(request.state_filters) if name not in BY_NAME]
+    producers = frozenset(request.producer_id_filters)
+    try:
+        fits = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except KafkaError as error:
+        return lst.Response(error_code=error.code)
+
+    def passes(found: Transaction) -> bool:
+        return (
+            (not producers or found.producer_id in producers)
+            and (not request.state_filters or found.state in states)
+            and not 0 <= request.duration_filter >= now_ms - found.start_ms
+            and (fits is None or fits(found.transactional_id))
+        )
+
+    return lst.Response(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            lst.TransactionState(
+                transactional_id=found.transactional_id,
+                producer_id=found.producer_id,
+                transaction_state=found.state.value,
+            )
+            for shard in shards
+            if shard.failure is None
+            for found in (entry.current for entry in shard.state.entries.values())
+            if passes(found)
+        ],
+    )
+
+
+def counts(shards: Sequence[Shard[TransactionShard]]) -> dict[State, int]:
+    """How many transactional ids are in each state."""
+    found = dict.fromkeys(State, 0)
+    for shard in shards:
+        for entry in shard.state.entries.values():
+            found[entry.current.state] += 1
+    return found
+
+
+def compile_pattern(pattern: str) -> Fits:
+    """Whether an id matches as a whole, in time that grows with its length alone (KIP-1152: RE2). Raises KafkaError,
+    INVALID_REGULAR_EXPRESSION."""
+    raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"no patterns yet: {pattern!r}")
