@@ -56,8 +56,6 @@ NOT_NEEDED = [
     "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.replication.factor",
     "socket.receive.buffer.bytes",
-    "transaction.state.log.min.isr",
-    "transaction.state.log.replication.factor",
 ]
 
 

@@ -117,6 +117,7 @@ class Markers:
         if delta.deleted:
             for marking in self._markings:
                 marking.written([place for place in marking.left if place[0] in delta.deleted])
+            self._dispatch({marking: [] for marking in self._markings if not marking.left})
         for broker_id in delta.brokers:
             line = self._lines.get(broker_id)
             if line is not None and line.task is not None and not self._is_alive(broker_id):
@@ -208,7 +209,8 @@ class Markers:
     async def _run(self, broker_id: int, line: _Line) -> None:
         while line.waiting:
             line.under_way = _take(line.waiting)
-            await self._write(broker_id, line.under_way)
+            if line.under_way:
+                await self._write(broker_id, line.under_way)
             line.under_way = {}
 
     def _ended(self, broker_id: int, line: _Line, task: asyncio.Task[None]) -> None:

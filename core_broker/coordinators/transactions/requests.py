@@ -214,7 +214,7 @@ class TransactionRequests:
             )
 
         def respond(code: ErrorCode, found: Transaction | None) -> end_txn.Response:
-            if code or found is None:
+            if code or found is None or version < RAISES_SINCE:
                 return end_txn.Response(error_code=_code(code, version, FENCED_SINCE))
             producer_id, epoch = found.after
             return end_txn.Response(producer_id=producer_id, producer_epoch=epoch)
