@@ -230,7 +230,7 @@ class TransactionHost:
             return  # its producers may have gone on elsewhere
         now_ms = self._runtime.wall_ms()
         for key, entry in list(shard.state.open.items()):
-            if entry.pending is None and entry.current.has_timed_out(now_ms):
+            if entry.current.has_timed_out(now_ms):
                 self._abort(key, entry.current)
 
     def _abort(self, key: str, known: Transaction) -> None:

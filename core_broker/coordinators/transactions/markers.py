@@ -258,7 +258,7 @@ class Markers:
             code = codes.get(place, ErrorCode.UNKNOWN_SERVER_ERROR)
             if code in WRITTEN:
                 marking.written([place])
-            elif place in marking.left:
+            else:
                 again.append(place)
                 log.info("%s-%d has no marker of %s yet: %s", *place, marking, KafkaError(code).name)
         if again:
