@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages import describe_transactions as dst
 from ....protocol.messages import list_transactions as lst
+from ..patterns import Pattern, PatternError
 from ..runtime import Shard, client_error
 from .shard import TransactionShard
 from .states import BY_NAME, State
 from .transaction import Transaction
-
-Fits = Callable[[str], bool]
 
 
 def describe(request: dst.Request, shard_of: Callable[[str], TransactionShard]) -> dst.Response:
@@ -58,16 +57,16 @@ def listed(request: lst.Request, shards: Sequence[Shard[TransactionShard]], now_
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in BY_NAME]
     producers = frozenset(request.producer_id_filters)
     try:
-        fits = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
-    except KafkaError as error:
-        return lst.Response(error_code=error.code)
+        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except PatternError:
+        return lst.Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
 
     def passes(found: Transaction) -> bool:
         return (
             (not producers or found.producer_id in producers)
             and (not request.state_filters or found.state in states)
             and not 0 <= request.duration_filter >= now_ms - found.start_ms
-            and (fits is None or fits(found.transactional_id))
+            and (pattern is None or pattern.matches(found.transactional_id))
         )
 
     return lst.Response(
@@ -93,9 +92,3 @@ def counts(shards: Sequence[Shard[TransactionShard]]) -> dict[State, int]:
         for entry in shard.state.entries.values():
             found[entry.current.state] += 1
     return found
-
-
-def compile_pattern(pattern: str) -> Fits:
-    """Whether an id matches as a whole, in time that grows with its length alone (KIP-1152: RE2). Raises KafkaError,
-    INVALID_REGULAR_EXPRESSION."""
-    raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"no patterns yet: {pattern!r}")

@@ -114,6 +114,10 @@ async def test_listing_and_describing(counter: Counter, /) -> None:
     assert await listed(duration_filter=500) == ["empty Empty", "going Ongoing"], "one that never began counts as old"
     assert await listed(duration_filter=5_000) == ["empty Empty"]
     assert await listed(state_filters=["ongoing"]) == []
+    assert await listed(transactional_id_pattern="g.*") == ["going Ongoing"]
+    assert await listed(transactional_id_pattern="oin") == [], "as a whole"
+    wrong = await counter.ask(lst.Request(transactional_id_pattern="("), 2)
+    assert wrong.error_code == E.INVALID_REGULAR_EXPRESSION
     answer = await counter.ask(lst.Request(state_filters=["ongoing", "Dead", "odd", "odd"]), 2)
     assert answer.unknown_state_filters == ["ongoing", "odd"], "names are taken as they stand"
 
