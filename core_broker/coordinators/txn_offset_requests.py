@@ -72,6 +72,8 @@ class TxnOffsetRequests:
             return commit.response
         if not request.group_id:
             return commit.fail(ErrorCode.INVALID_GROUP_ID)
+        if CONSUMER_OFFSETS not in self._image.topics:
+            return commit.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
             shard = self._host.shard_of(request.group_id)
         except KafkaError as error:

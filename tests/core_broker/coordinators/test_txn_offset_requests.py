@@ -165,6 +165,14 @@ async def test_a_shard_that_is_lost_while_the_coordinator_is_asked(desk: Desk, /
     assert caught.value.code == E.NOT_LEADER_OR_FOLLOWER
 
 
+@run_by(simulated, ready=False)
+async def test_there_is_no_coordinator_before_its_topic(desk: Desk, /) -> None:
+    await desk.create("t")
+    assert await desk.txn_commit(5) == E.COORDINATOR_NOT_AVAILABLE
+    await desk.ready()
+    assert await desk.txn_commit(5) == E.NONE
+
+
 # --- Whom the group knows ---------------------------------------------------------------------------------------------
 
 
