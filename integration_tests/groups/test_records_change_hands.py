@@ -22,7 +22,7 @@ from isthmus.protocol.messages import describe_groups, heartbeat, metadata, offs
 OPTIONS = {"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
 LASTING_MS = 600_000  # members and transactions are to be there still when the other broker has read of them
 GROUPS = ("offsets", "deleted", "ünïcode", EMPTY, PREPARING, COMPLETING, STABLE)
-IN_TRANSACTIONS = ("committed", "aborted", "open", "overtaken", "removed")
+IN_TRANSACTIONS = ("committed", "aborted", "open", "overtaken", "removed", "dropped", "left")
 UNSTABLE = 88
 OFFSETS_TOPIC = "__consumer_offsets-0"
 
@@ -70,30 +70,54 @@ def fill_by_transactions(peer: Peer) -> None:
             producer.commit_offset(50, group, first, metadata="in a transaction ü")
             producer.commit_offset(51, group, first + 1)
             producer.end(committed)
-        for group in ("overtaken", "removed"):
+        for group in ("overtaken", "removed", "dropped"):
             producer.commit_offset(60, group, first)
             producer.commit_offset(61, group, first + 1)
         case.prepare(offset_commit.request(case, topic_id, offset_commit.row(first, 62), group_id="overtaken"))
         case.prepare(offset_delete.request("removed", ("topic", [first])))
+        case.prepare(delete_groups.request("dropped"))
         producer.end()
+        leave_a_topic(Case(peer, 9, f"topic-{name}"), old)
         case.coordinator("open")
         case.prepare(offset_commit.request(case, topic_id, offset_commit.row(first, 7), group_id="open"))
         left = Producer(case, f"-open-{name}", old=old, timeout_ms=LASTING_MS).begin()
         left.commit_offset(70, "open", first)
 
 
+def leave_a_topic(case: Case, old: bool) -> None:
+    """Delete a topic of which a transaction has an offset."""
+    case.topic()
+    producer = Producer(case, old=old, timeout_ms=LASTING_MS).begin()
+    producer.commit_offset(80, "left")
+    wanted = [offset_fetch.OffsetFetchRequestTopics(name=case.name, partition_indexes=[0])]
+    asked = offset_fetch.OffsetFetchRequestGroup(group_id="left", topics=wanted)
+
+    def code() -> int:
+        answer = case.prepare(offset_fetch.Request(groups=[asked], require_stable=True), 9)
+        return int(answer.groups[0].topics[0].partitions[0].error_code)
+
+    assert code() == UNSTABLE
+    case.delete_topic()
+    case.wait_until(lambda: code() == 0, f"the offset of {case.name} is gone")
+    producer.end()
+
+
 def told_of_transactions(peer: Peer) -> dict[str, Any]:
-    """The groups' offsets, and what those who ask for stable ones are told: partition, code, offset and metadata."""
+    """The groups' offsets, and what those who ask for stable ones are told: code, offset and metadata."""
     found: dict[str, Any] = {}
-    wanted = [offset_fetch.OffsetFetchRequestTopics(name="topic", partition_indexes=[0, 1, 2, 3])]
+    wanted = [
+        offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+        for name, indexes in (("topic", [0, 1, 2, 3]), ("topic-old", [0]), ("topic-new", [0]))
+    ]
     for group in IN_TRANSACTIONS:
         Case(peer, 9, group).coordinator()
         for is_stable in (False, True):
             asked = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=wanted)
             [answer] = peer.ask(offset_fetch.Request(groups=[asked], require_stable=is_stable), 9).groups
-            [topic] = answer.topics
             found[f"{group}, {'stable' if is_stable else 'any'}"] = [
-                (row.partition_index, row.error_code, row.committed_offset, row.metadata) for row in topic.partitions
+                (row.error_code, row.committed_offset, row.metadata)
+                for topic in answer.topics
+                for row in topic.partitions
             ]
     return found
 
@@ -209,19 +233,15 @@ def test_we_go_on_with_kafkas_groups(swapped: dict[Any, Any]) -> None:
 def test_offsets_of_kafkas_transactions_count_as_they_ended(swapped: dict[Any, Any]) -> None:
     before, after = swapped["kafka", "transactions before"], swapped["ours", "transactions after"]
     assert after == before
-    none = (0, -1, "")
-    note = "in a transaction ü"
-    assert after["committed, stable"] == [(0, 0, 50, note), (1, 0, 51, "note"), (2, 0, 50, note), (3, 0, 51, "note")]
-    assert after["aborted, stable"] == [(0, 0, 5, "note"), (1, *none), (2, 0, 5, "note"), (3, *none)]
-    assert after["overtaken, stable"] == [
-        (0, 0, 62, "note"),
-        (1, 0, 61, "note"),
-        (2, 0, 62, "note"),
-        (3, 0, 61, "note"),
-    ]
-    assert after["removed, stable"] == [(0, *none), (1, 0, 61, "note"), (2, *none), (3, 0, 61, "note")]
-    assert after["open, any"] == [(0, 0, 7, "note"), (1, *none), (2, 0, 7, "note"), (3, *none)]
-    assert after["open, stable"] == [(0, UNSTABLE, -1, ""), (1, *none), (2, UNSTABLE, -1, ""), (3, *none)]
+    rows = {group: found[:4] for group, found in after.items()}
+    none, unstable = (0, -1, ""), (UNSTABLE, -1, "")
+    assert rows["committed, stable"] == [(0, 50, "in a transaction ü"), (0, 51, "note")] * 2
+    assert rows["aborted, stable"] == [(0, 5, "note"), none] * 2
+    assert rows["overtaken, stable"] == [(0, 62, "note"), (0, 61, "note")] * 2
+    assert rows["removed, stable"] == [none, (0, 61, "note")] * 2
+    assert rows["open, any"] == [(0, 7, "note"), none] * 2
+    assert rows["open, stable"] == [unstable, none] * 2
+    assert after["dropped, stable"] == after["left, stable"] == [none] * 6
 
 
 def test_both_make_the_same_of_a_group_that_was_between_two_generations(swapped: dict[Any, Any]) -> None:
