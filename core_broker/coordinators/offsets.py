@@ -85,10 +85,6 @@ class Offsets:
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Committed]]:
         return self._groups.get(group_id, {})
 
-    def has_any(self, group_id: str) -> bool:
-        """Whether the group has offsets, be they pending."""
-        return group_id in self._groups or self.pending.has_group(group_id)
-
     def has(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether there is an offset of a partition, be it pending."""
         known = self.of_group(group_id).get(topic, {})
