@@ -64,6 +64,7 @@ class Serving:
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
             replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
             producer_ids=SimpleNamespace(), peers=SimpleNamespace(),  # type: ignore[arg-type]
+            verification=SimpleNamespace(),  # type: ignore[arg-type]
             creation=AutoCreation(self.controller, self.config, None),
             fetch_sessions=FetchSessions(
                 self.config["max.incremental.fetch.session.cache.slots"],
