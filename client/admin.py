@@ -355,8 +355,9 @@ class Admin:
         return of_classic_group(said)
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """All committed offsets of a group."""
-        found = await fetch_committed(Coordinator(self.client, group), None, self.timeout_ms)
+        """All committed offsets of a group, without those of open transactions."""
+        coordinator = Coordinator(self.client, group)
+        found = await fetch_committed(coordinator, None, self.timeout_ms, require_stable=False)
         return {tp: each.offset for tp, each in found.items()}
 
     async def delete_groups(self, names: Sequence[str]) -> None:

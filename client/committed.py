@@ -23,9 +23,13 @@ class Committed(NamedTuple):
 
 
 async def fetch_committed(
-    coordinator: Coordinator, tps: Sequence[TopicPartition] | None, timeout_ms: float
+    coordinator: Coordinator, tps: Sequence[TopicPartition] | None, timeout_ms: float, *, require_stable: bool = True
 ) -> dict[TopicPartition, Committed]:
-    """Committed offsets of a group; of all partitions that have one when `tps` is None."""
+    """Committed offsets of a group; of all partitions that have one when `tps` is None.
+
+    require_stable: while a transaction with an offset of one of them is open, wait for its end (KIP-447), as whoever is
+    to read on from there must. Raises KafkaError UNSTABLE_OFFSET_COMMIT if that takes longer than `timeout_ms`.
+    """
     topics: dict[str, list[int]] = {}
     for tp in tps or ():
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -35,7 +39,8 @@ async def fetch_committed(
         else [offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
     )
     request = offset_fetch.Request(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=coordinator.key, topics=asked)], require_stable=True
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=coordinator.key, topics=asked)],
+        require_stable=require_stable,
     )
     what = f"committed offsets of {coordinator.name}"
     async with coordinator.client.operation(what, timeout_ms) as operation:

@@ -53,6 +53,7 @@ from .server.local_node import LocalNode
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
+from .server.verification import Verification
 from .start_errors import StartError, explain, unwritten
 from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
@@ -112,6 +113,7 @@ class Broker:
         self._assignments: Assignments | None = None
         self._channels: list[ControllerChannel] = []
         self._peers: BrokerChannels | None = None
+        self._verification: Verification | None = None
         self._active: ActiveController | None = None
 
     async def start(self) -> None:
@@ -212,6 +214,9 @@ class Broker:
         local = LocalNode(Scope.CONTROLLER)
         broker_here = LocalNode(Scope.BROKER)
         self._peers = peers = BrokerChannels("brokers", self.node_id, partial(self._address_of, image), broker_here)
+        self._verification = verification = Verification(
+            image, peers.request, self._purgatory, lambda: config["request.timeout.ms"]
+        )
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
             ControllerChannel(name, self.node_id, who, local, config["controller.socket.timeout.ms"])
@@ -297,6 +302,7 @@ class Broker:
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
             peers=peers,
+            verification=verification,
             channel=channel,
             has_session=has_session,
             loggers=Loggers(self._follow_levels),
@@ -445,6 +451,9 @@ class Broker:
         if self._transactions is not None:
             await self._transactions.host.stop()
             self._transactions = None
+        if self._verification is not None:
+            await self._verification.close()
+            self._verification = None
         if self._peers is not None:
             await self._peers.close()
             self._peers = None

@@ -548,6 +548,15 @@ class Group:
                 return error
         return self._code(Event.COMMIT)
 
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """The same in a transaction, which may end a rebalance later. Who names no member is not fenced (KIP-447)."""
+        names_member = generation >= 0 or member_id != NOBODY or instance_id is not None
+        if names_member and (generation >= 0 or self.state is not State.EMPTY):
+            error = self._check_generation(member_id, instance_id, generation)
+            if error:
+                return error
+        return self._code(Event.TRANSACTIONAL_COMMIT)
+
     # --- Delete -------------------------------------------------------------------------------------------------------
 
     def check_delete(self) -> ErrorCode:

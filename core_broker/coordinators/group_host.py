@@ -19,11 +19,12 @@ from ..cluster.image import Delta
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
 from ..purgatory import Purgatory
+from ..replication.partition import Partition
 from .effects import Cancel, Limits, Reply, Schedule, Store
 from .elections import Elections
 from .group import Group
 from .group_shard import GroupShard
-from .runtime import CoordinatorRuntime, Record, Replicas, Shard, client_error
+from .runtime import CoordinatorRuntime, Producer, Record, Replicas, Shard, client_error
 from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
@@ -140,6 +141,29 @@ class GroupHost:
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
         return shard, group
+
+    def complete_transaction(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int,
+    ) -> tuple[Partition, int]:
+        """End a producer's transaction in a shard: its offsets count, or are forgotten.
+
+        Gives the partition, and the offset that its high watermark must reach. Raises KafkaError with what the
+        coordinator of the transaction is answered: NOT_LEADER_OR_FOLLOWER where groups cannot be used, in place of
+        codes that it does not know; INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS.
+        """
+        try:
+            shard = self.shards.active(index)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
+        producer = Producer(producer_id, producer_epoch)
+        offset = self.shards.complete_transaction(shard, producer, coordinator_epoch, committed, transaction_version)
+        return shard.partition, offset
 
     # --- Effects ------------------------------------------------------------------------------------------------------
 

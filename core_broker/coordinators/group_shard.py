@@ -38,9 +38,9 @@ class GroupShard:
         known = group_records.decode_key(key)
         return None if known is None else (known, group_records.decode_value(known, value))
 
-    def replay(self, key: Any, value: Any) -> None:
+    def replay(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
         if isinstance(key, OffsetCommitKey):
-            self.offsets.replay(key, value)
+            self.offsets.replay(key, value, offset, producer_id)
             if value is not None:
                 self.group(key.group)
         elif isinstance(key, GroupMetadataKey):
@@ -50,6 +50,9 @@ class GroupShard:
                 self._changed(before)
             if value is not None:
                 self.group(key.group).load(value)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed)
 
     def loaded(self) -> None:
         for group in list(self.groups.values()):
@@ -81,7 +84,8 @@ class GroupShard:
             found = self._expired(group, now_ms, retention_ms)
             records += found
             left = sum(map(len, self.offsets.of_group(group_id).values())) - len(found)
-            if group.state is State.EMPTY and not left and not group.pending_join:
+            is_used = left or self.offsets.pending.has_group(group_id) or group.pending_join
+            if group.state is State.EMPTY and not is_used:
                 records.append((GroupMetadataKey(group=group_id), None))
         return records
 

@@ -42,6 +42,7 @@ class Event(Named):
     LEADER_SYNC = "the leader sends all assignments"
     HEARTBEAT = "a member sends a heartbeat"
     COMMIT = "offsets are committed, by a member or, in an empty group, by any client"
+    TRANSACTIONAL_COMMIT = "the same in a transaction, by a member, or by a client that names none"
     MEMBER_GONE = "a member left or its session ended"
     JOINED = "the join phase is over, with these members"
     NONE_LEFT = "the join phase is over, without members"
@@ -104,6 +105,7 @@ _ROWS: dict[Event, tuple[Outcome | None, ...]] = {
     Event.LEADER_SYNC:           (_who,   _busy,  _store, _give,  _gone),
     Event.HEARTBEAT:             (_who,   _busy,  _ok,    _ok,    _gone),
     Event.COMMIT:                (_ok,    _ok,    _busy,  _ok,    _gone),
+    Event.TRANSACTIONAL_COMMIT:  (_ok,    _ok,    _ok,    _ok,    _gone),
     Event.MEMBER_GONE:           (_ok,    _ok,    _prep,  _prep,  _____),
     Event.JOINED:                (_____,  _comp,  _____,  _____,  _____),
     Event.NONE_LEFT:             (_____,  _empt,  _____,  _____,  _____),

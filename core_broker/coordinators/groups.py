@@ -5,6 +5,7 @@ A `GroupCoordinator` holds its parts:
     host             group_host.py         the groups and their shards; does what a group's state machine asks for
     member_requests  member_requests.py    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
     offset_requests  offset_requests.py    OffsetCommit, OffsetDelete, OffsetFetch
+    txn_offsets      txn_offset_requests.py TxnOffsetCommit
     finder           find.py               FindCoordinator
 
 DescribeGroups, ListGroups and DeleteGroups are handled here, and the metrics' figures are counted.
@@ -32,6 +33,7 @@ from .group_states import State
 from .member_requests import MemberRequests
 from .offset_requests import OffsetRequests
 from .runtime import Replicas, Shard, client_error
+from .txn_offset_requests import TxnOffsetRequests
 
 
 class GroupCoordinator:
@@ -49,6 +51,7 @@ class GroupCoordinator:
         self.host = host = GroupHost(controller, replicas, config, runtime, purgatory)
         self.member_requests = MemberRequests(host, config, purgatory)
         self.offset_requests = OffsetRequests(host, controller.image, config, runtime, purgatory)
+        self.txn_offsets = TxnOffsetRequests(host, controller.image, config, runtime, purgatory)
         self.finder = CoordinatorFinder(creation, controller.image, replicas, config, purgatory)
         self._purgatory = purgatory
 

@@ -99,7 +99,8 @@ class OffsetRequests:
             except KafkaError as error:
                 answers.append(offsets.failed_group(group, version, client_error(error.code)))
                 continue
-            answers.append(offsets.fetch_group(group, version, shard.state.offsets, self._image))
+            found = offsets.fetch_group(group, version, shard.state.offsets, self._image, request.require_stable)
+            answers.append(found)
             if shard.partition.high_watermark < shard.written:
                 waits[shard.index] = shard
         # An offset above the high watermark may still be lost: it must not be given out.

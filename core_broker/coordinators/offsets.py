@@ -13,64 +13,98 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages import offset_commit as oc
 from ...protocol.messages import offset_delete as od
 from ...protocol.messages import offset_fetch as of
+from ...protocol.messages import txn_offset_commit as tc
 from ...protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from ...protocol.primitives import ZERO_UUID
 from ..cluster.image import MetadataImage
 from ..config import MAX_LONG
 from .java import java_length
-from .runtime import Record
+from .pending_offsets import Committed, PendingOffsets
+from .runtime import NO_PRODUCER, Record
 
 NO_OFFSET = -1
 NO_TIME = -1
-TOPIC_IDS_SINCE = 10  # version of OffsetCommit and OffsetFetch
-
-
-class Committed(NamedTuple):
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp_ms: int
-    expire_timestamp_ms: int  # from requests before v5, which have a retention time; else NO_TIME
-    topic_id: bytes  # zeros where the record has none
+TOPIC_IDS_SINCE = 10  # version of OffsetFetch
 
 
 class Offsets:
-    """The offsets of a shard, by group, topic and partition, in order of arrival."""
+    """The offsets of a shard, by group, topic and partition, in order of arrival; and those of open transactions.
+
+    `pending` (`pending_offsets.py`): committed in transactions that have not ended.
+    """
 
     def __init__(self) -> None:
+        self.pending = PendingOffsets()
         self._groups: dict[str, dict[str, dict[int, Committed]]] = {}
 
     def __len__(self) -> int:
         return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
 
-    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        topics = self._groups.setdefault(key.group, {})
-        partitions = topics.setdefault(key.topic, {})
+    def replay(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, record_offset: int, producer_id: int
+    ) -> None:
         if value is None:
-            partitions.pop(key.partition, None)
+            self._remove(key)
+            self.pending.forget(key)
+            return
+        committed = Committed(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            record_offset,
+        )
+        if producer_id == NO_PRODUCER:
+            self._put(key, committed)
         else:
-            partitions[key.partition] = Committed(
-                value.offset,
-                value.leader_epoch,
-                value.metadata,
-                value.commit_timestamp,
-                value.expire_timestamp,
-                value.topic_id,
-            )
-        if not partitions:
+            self.pending.add(producer_id, key, committed)
+
+    def end_transaction(self, producer_id: int, is_committed: bool) -> None:
+        """The producer's pending offsets count from now on, or never will."""
+        for key, committed in self.pending.take(producer_id):
+            if not is_committed:
+                continue
+            before = self.of_group(key.group).get(key.topic, {}).get(key.partition)
+            # The later record counts, not the later marker: compaction keeps the last record of a key.
+            if before is None or before.record_offset < committed.record_offset:
+                self._put(key, committed)
+
+    def _put(self, key: OffsetCommitKey, committed: Committed) -> None:
+        self._groups.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = committed
+
+    def _remove(self, key: OffsetCommitKey) -> None:
+        topics = self._groups.get(key.group, {})
+        partitions = topics.get(key.topic, {})
+        if partitions.pop(key.partition, None) is not None and not partitions:
             del topics[key.topic]
-        if not topics:
-            del self._groups[key.group]
+            if not topics:
+                del self._groups[key.group]
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Committed]]:
         return self._groups.get(group_id, {})
 
-    def groups(self) -> list[str]:
-        return list(self._groups)
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether there is an offset of a partition, be it pending."""
+        known = self.of_group(group_id).get(topic, {})
+        return partition in known or self.pending.has(group_id, topic, partition)
 
     def tombstones(self, group_id: str) -> list[Record]:
-        """Records that remove all offsets of a group."""
-        return [(_key(group_id, topic, partition), None) for topic, partition, _ in self._each(group_id)]
+        """Records that remove all offsets of a group, the pending ones, too."""
+        return self._tombstones(group_id, lambda topic: True)
+
+    def of_topics(self, topics: Collection[str]) -> list[Record]:
+        """Tombstones of the offsets of topics, for all groups."""
+        groups = dict.fromkeys([*self._groups, *self.pending.groups()])
+        return [record for group_id in groups for record in self._tombstones(group_id, topics.__contains__)]
+
+    def _tombstones(self, group_id: str, is_wanted: Callable[[str], bool]) -> list[Record]:
+        both = [(topic, partition) for topic, partition, _ in self._each(group_id)]
+        both += self.pending.partitions(group_id)
+        return [
+            (_key(group_id, topic, partition), None) for topic, partition in dict.fromkeys(both) if is_wanted(topic)
+        ]
 
     def expired(
         self, group_id: str, now_ms: int, retention_ms: int, since_ms: int | None, used_topics: Collection[str]
@@ -78,11 +112,11 @@ class Offsets:
         """Tombstones of the offsets of a group that have expired.
 
         since_ms: when the group became Empty, from where retention counts; None: from when each offset was committed.
-        used_topics: topics that members read, whose offsets do not expire.
+        used_topics: topics that members read, whose offsets do not expire. Nor do those of which others are pending.
         """
         found: list[Record] = []
         for topic, partition, committed in self._each(group_id):
-            if topic in used_topics:
+            if topic in used_topics or self.pending.has(group_id, topic, partition):
                 continue
             if committed.expire_timestamp_ms != NO_TIME:
                 is_old = now_ms >= committed.expire_timestamp_ms
@@ -92,15 +126,6 @@ class Offsets:
             if is_old:
                 found.append((_key(group_id, topic, partition), None))
         return found
-
-    def of_topics(self, topics: Collection[str]) -> list[Record]:
-        """Tombstones of the offsets of topics, for all groups."""
-        return [
-            (_key(group_id, topic, partition), None)
-            for group_id in self._groups
-            for topic, partition, _ in self._each(group_id)
-            if topic in topics
-        ]
 
     def _each(self, group_id: str) -> Iterator[tuple[str, int, Committed]]:
         for topic, partitions in self.of_group(group_id).items():
@@ -112,17 +137,30 @@ def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
 
 
-# --- OffsetCommit -----------------------------------------------------------------------------------------------------
+# --- OffsetCommit, TxnOffsetCommit ------------------------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """The parts of an answer to a commit, and from which version on topics have ids."""
+
+    response: Any
+    topic: Any
+    partition: Any
+    topic_ids_since: int
+
+
+OFFSET_COMMIT = Form(oc.Response, oc.OffsetCommitResponseTopic, oc.OffsetCommitResponsePartition, 10)
+TXN_OFFSET_COMMIT = Form(tc.Response, tc.TxnOffsetCommitResponseTopic, tc.TxnOffsetCommitResponsePartition, 6)
 
 
 class Commit(NamedTuple):
     """A checked commit request: records to write, the answer, and of it the partitions that exist."""
 
     records: list[Record]
-    response: oc.Response
-    accepted: list[oc.OffsetCommitResponsePartition]
+    response: Any
+    accepted: list[Any]
 
-    def fail(self, code: int) -> oc.Response:
+    def fail(self, code: int) -> Any:
         """The answer when the records could not be written."""
         for partition in self.accepted:
             partition.error_code = code
@@ -130,30 +168,35 @@ class Commit(NamedTuple):
 
 
 def prepare_commit(
-    request: oc.Request, version: int, image: MetadataImage, now_ms: int, max_metadata: int
-) -> Commit:  # fmt: skip
+    request: oc.Request | tc.Request,
+    version: int,
+    image: MetadataImage,
+    now_ms: int,
+    max_metadata: int,
+    form: Form = OFFSET_COMMIT,
+) -> Commit:
     """Check topics, partitions and metadata of a commit. Whether the group takes it is for the caller to check."""
     records: list[Record] = []
-    accepted: list[oc.OffsetCommitResponsePartition] = []
-    wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
-    right: list[oc.OffsetCommitResponseTopic] = []
-    expires_ms = NO_TIME if request.retention_time_ms == NO_TIME else min(now_ms + request.retention_time_ms, MAX_LONG)
+    accepted: list[Any] = []
+    wrong: dict[tuple[str, bytes], Any] = {}
+    right: list[Any] = []
+    retention_ms = request.retention_time_ms if isinstance(request, oc.Request) else NO_TIME
+    expires_ms = NO_TIME if retention_ms == NO_TIME else min(now_ms + retention_ms, MAX_LONG)
+    by_id = version >= form.topic_ids_since
     for topic in request.topics:
-        found = image.topic_by_id(topic.topic_id) if version >= TOPIC_IDS_SINCE else image.topics.get(topic.name)
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         name = topic.name if found is None else found.name
-        own = oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
+        own = form.topic(name=name, topic_id=topic.topic_id)
         for partition in topic.partitions:
             error = ErrorCode.NONE
             if found is None:
                 error = unknown
             elif partition.partition_index not in found.partitions:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answer = oc.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+            answer = form.partition(partition_index=partition.partition_index, error_code=error)
             if error or found is None:
-                slot = wrong.setdefault(
-                    (name, topic.topic_id), oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
-                )
+                slot = wrong.setdefault((name, topic.topic_id), form.topic(name=name, topic_id=topic.topic_id))
                 slot.partitions.append(answer)
                 continue
             own.partitions.append(answer)
@@ -175,16 +218,14 @@ def prepare_commit(
             right.append(own)
         elif found is None:
             wrong.setdefault((name, topic.topic_id), own)  # it is in the answer even when no partition was asked for
-    return Commit(records, oc.Response(topics=_with_wrong(wrong, right)), accepted)
+    return Commit(records, form.response(topics=_with_wrong(wrong, right)), accepted)
 
 
-def _with_wrong(
-    wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic], right: list[oc.OffsetCommitResponseTopic]
-) -> list[oc.OffsetCommitResponseTopic]:
+def _with_wrong(wrong: dict[tuple[str, bytes], Any], right: list[Any]) -> list[Any]:
     """The topics of the answer, as Kafka has them: one named twice is there twice, unless any topic has an error."""
     if not wrong:
         return right
-    by_topic: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
+    by_topic: dict[tuple[str, bytes], Any] = {}
     for topic in right:
         slot = by_topic.setdefault((topic.name, topic.topic_id), topic)
         if slot is not topic:
@@ -216,12 +257,11 @@ class Deletion(NamedTuple):
     def decide(self, offsets: Offsets, is_subscribed: Callable[[str], bool]) -> list[Record]:
         """Tombstones of the offsets of topics that no member reads; the other topics get an error in the answer."""
         records: list[Record] = []
-        committed = offsets.of_group(self.group_id)
         used = {topic: is_subscribed(topic) for topic in dict.fromkeys(name for name, _ in self.known)}
         for topic, partition in self.known:
             if used[topic]:
                 partition.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif partition.partition_index in committed.get(topic, {}):
+            elif offsets.has(self.group_id, topic, partition.partition_index):
                 records.append((_key(self.group_id, topic, partition.partition_index), None))
         return records
 
@@ -250,9 +290,18 @@ def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
 
 
 def fetch_group(
-    asked: of.OffsetFetchRequestGroup, version: int, offsets: Offsets, image: MetadataImage
+    asked: of.OffsetFetchRequestGroup, version: int, offsets: Offsets, image: MetadataImage, require_stable: bool
 ) -> of.OffsetFetchResponseGroup:
-    """The answer for one group, in the form of version 8 and later."""
+    """The answer for one group, in the form of version 8 and later.
+
+    require_stable: a partition for which a transaction is open has no offset now (KIP-447).
+    """
+
+    def answer_of(name: str, index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResponsePartitions:
+        if require_stable and offsets.pending.has(asked.group_id, name, index):
+            return _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _answer(index, partitions)
+
     committed = offsets.of_group(asked.group_id)
     by_id = version >= TOPIC_IDS_SINCE
     topics: list[of.OffsetFetchResponseTopics] = []
@@ -265,7 +314,7 @@ def fetch_group(
                 of.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=known.id if by_id and known is not None else ZERO_UUID,
-                    partitions=[_answer(index, partitions) for index in partitions],
+                    partitions=[answer_of(name, index, partitions) for index in partitions],
                 )
             )
     else:
@@ -276,11 +325,12 @@ def fetch_group(
             if by_id and known is None:
                 answer.partitions = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
                 continue
-            found = committed.get(topic.name if known is None else known.name, {})
+            name = topic.name if known is None else known.name
+            found = committed.get(name, {})
             if known is not None:
                 # A request by id is not for the offsets of an earlier topic of the same name.
                 found = {index: each for index, each in found.items() if each.topic_id in (ZERO_UUID, known.id)}
-            answer.partitions = [_answer(index, found) for index in topic.partition_indexes]
+            answer.partitions = [answer_of(name, index, found) for index in topic.partition_indexes]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 

@@ -4,14 +4,18 @@ Each partition of an internal topic that this broker leads is a shard. Its recor
 leader. From then on a handler makes records, they are appended and replayed, and the answer is given once the high
 watermark has passed them. Only the shard's state knows what the records mean. When a shard cannot be read for lack of
 descriptors or memory, reading is retried at growing intervals, and continues where it stopped.
+
+Records may be written in a producer's transaction. They are replayed like others, with the producer's id, and count
+once its commit marker is replayed: what that means is the state's, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ...protocol import records as batches
 from ...protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -21,6 +25,7 @@ from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
 from ..storage.disk.errors import StorageError, fresh_copy, is_passing
 from ..storage.log.append import Origin
+from ..storage.log.transactions import ABORT, COMMIT
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
 LOAD_SLICE = 200  # records replayed before the loop has a turn again: some milliseconds
@@ -28,7 +33,17 @@ RESERVED_BYTES = 1024  # of max.message.bytes, for a batch's header and a last r
 
 Record = tuple[Any, Any]  # key and value as the shard's state decodes them; the value of a tombstone is None
 
+NO_PRODUCER = -1  # the producer id of records outside of any transaction
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+
 logger = logging.getLogger(__name__)
+
+
+class Producer(NamedTuple):
+    """Whose transaction it is."""
+
+    id: int
+    epoch: int
 
 
 class ShardState(Protocol):
@@ -39,7 +54,11 @@ class ShardState(Protocol):
     def decode(self, key: Any, value: Any) -> Record | None:
         """Key and value; None for a record to skip. Raises DecodeError."""
 
-    def replay(self, key: Any, value: Any) -> None: ...
+    def replay(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
+        """offset: of the record. producer_id: whose transaction it is part of; NO_PRODUCER outside of one."""
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """What was replayed of the producer since its last marker counts from now on, or never will."""
 
     def loaded(self) -> None:
         """All records have been replayed; handlers may use the state from now on."""
@@ -238,9 +257,11 @@ class CoordinatorRuntime(Generic[S]):
             for position, header in batches.walk(data):
                 if header.last_offset < offset:
                     continue
-                if not header.is_control:
+                if header.is_control:
+                    self._replay_marker(shard, header.producer_id, data, position)
+                else:
                     for record in batches.decode_batch(data, position):
-                        self._replay_one(shard, record)
+                        self._replay_one(shard, record, header.producer_id)
                         count += 1
                         if not count % LOAD_SLICE:
                             await asyncio.sleep(0)  # others may run
@@ -249,30 +270,50 @@ class CoordinatorRuntime(Generic[S]):
                 raise DecodeError(f"no batch at offset {offset}, though the log ends at {end}")
         return count
 
-    def _replay_one(self, shard: Shard[S], record: batches.Record) -> None:
+    def _replay_one(self, shard: Shard[S], record: batches.Record, producer_id: int) -> None:
         try:
             found = None if record.key is None else shard.state.decode(record.key, record.value)
         except DecodeError as error:
             raise DecodeError(f"record at offset {record.offset}: {error}") from error
         if found is not None:
-            shard.state.replay(*found)
+            shard.state.replay(*found, record.offset, producer_id)
+
+    def _replay_marker(self, shard: Shard[S], producer_id: int, data: bytes, position: int) -> None:
+        for record in batches.decode_batch(data, position):
+            key = record.key or b""
+            kind = _CONTROL_KEY.unpack_from(key)[1] if len(key) >= _CONTROL_KEY.size else None
+            if kind in (ABORT, COMMIT):
+                shard.state.end_transaction(producer_id, kind == COMMIT)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, shard: Shard[S], records: Sequence[Record], *, replay: bool = True, atomic: bool = True) -> int:
+    def write(
+        self,
+        shard: Shard[S],
+        records: Sequence[Record],
+        *,
+        replay: bool = True,
+        atomic: bool = True,
+        producer: Producer | None = None,
+    ) -> int:
         """Append records and replay them; gives the offset that the high watermark must reach. Raises KafkaError.
 
         atomic: all records go into one batch, or none is written. Otherwise there are as many batches as needed. When
-        one is refused, those before it stay written, and their records are replayed.
+        one is refused, those before it stay written, and their records are replayed. producer: in whose transaction.
         """
         if not records:
             return shard.written
         shard.partition.check_in_sync()
+        if producer is not None:
+            _check_epoch(shard.partition, producer)
         now = self._runtime.wall_ms()
         waiting = list(records)
         limit = max(shard.partition.log.config.max_message_bytes - RESERVED_BYTES, RESERVED_BYTES)
         while waiting:
             builder = batches.BatchBuilder(max_bytes=limit)
+            if producer is not None:
+                builder.producer_id, builder.producer_epoch = producer
+                builder.base_sequence, builder.transactional = 0, True  # no sequence is kept, as in Kafka
             taken = 0
             while taken < len(waiting):
                 key, value = shard.state.encode(waiting[taken])
@@ -284,9 +325,23 @@ class CoordinatorRuntime(Generic[S]):
             info = shard.partition.append(builder.build(), Origin.COORDINATOR, now)
             shard.written = info.next_offset
             if replay:
-                for record in waiting[:taken]:
-                    shard.state.replay(*record)
+                producer_id = NO_PRODUCER if producer is None else producer.id
+                for offset, record in enumerate(waiting[:taken], info.first_offset):
+                    shard.state.replay(*record, offset, producer_id)
             del waiting[:taken]
+        return shard.written
+
+    def complete_transaction(
+        self, shard: Shard[S], producer: Producer, coordinator_epoch: int, committed: bool, transaction_version: int
+    ) -> int:
+        """Append a marker and replay it; gives the offset that the high watermark must reach. Raises KafkaError:
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, …"""
+        shard.partition.check_in_sync()
+        info = shard.partition.write_marker(
+            *producer, committed, coordinator_epoch, transaction_version, self._runtime.wall_ms()
+        )
+        shard.written = info.next_offset
+        shard.state.end_transaction(producer.id, committed)
         return shard.written
 
     def when_committed(self, shard: Shard[S], offset: int, callback: Callable[[KafkaError | None], None]) -> None:
@@ -314,6 +369,15 @@ class CoordinatorRuntime(Generic[S]):
         return self._purgatory.add(pending, timeout_ms)
 
 
+def _check_epoch(partition: Partition, producer: Producer) -> None:
+    """Raise INVALID_PRODUCER_EPOCH where a later one has begun in the log."""
+    entry = partition.log.producers.get(producer.id)
+    if entry is not None and producer.epoch < entry.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition}: producer {producer.id} has epoch {entry.epoch}"
+        )
+
+
 def _read_all(ranges: Sequence[Any]) -> list[bytes]:
     return [each.read() for each in ranges]
 
@@ -323,6 +387,7 @@ _CLIENT_ERRORS: dict[int, ErrorCode] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # of which older producers know
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import BatchBuilder
 from ..config import MAX_LONG
 from ..storage.disk.errors import fresh_copy
 from ..storage.log.append import Origin
@@ -305,6 +307,22 @@ class Partition:
             self.takes_appends()
         self.core.appended(info.next_offset)
         return info
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        wall_ms: int,
+    ) -> AppendInfo:
+        """Append the marker that ends a producer's transaction. Raises KafkaError; then nothing was appended."""
+        builder = BatchBuilder(
+            max_bytes=1 << 10, producer_id=producer_id, producer_epoch=producer_epoch, control=True, transactional=True
+        )  # fmt: skip
+        builder.append(wall_ms, struct.pack(">hh", 0, int(committed)), struct.pack(">hi", 0, coordinator_epoch))
+        return self.append(builder.build(), Origin.COORDINATOR, wall_ms)
 
     def append_failed(self, error: KafkaError, size_bytes: int) -> None:
         """Count an append that failed, and take the state that follows."""

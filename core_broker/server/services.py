@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .fetch_sessions import FetchSessions
     from .preparing import Preparing
     from .producer_ids import ProducerIds
+    from .verification import Verification
 
 NOBODY = -1
 
@@ -41,6 +42,7 @@ class Services:
 
     channel: the way to the active controller; None where there is no other node, so that it is here. has_session:
     whether what this node knows of its leadership counts, see `Lifecycle.has_session`. peers: the way to other brokers.
+    verification: asks the coordinators of transactions, see there.
     """
 
     config: BrokerConfig
@@ -61,6 +63,7 @@ class Services:
     node_id: int
     has_session: Callable[[], bool]
     peers: BrokerChannels
+    verification: Verification
     channel: ControllerChannel | None = None
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

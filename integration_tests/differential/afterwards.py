@@ -1,31 +1,32 @@
-"""What a scenario has left behind: all records of its topics and all offsets of its group, read back in our newest
-versions, so that an answer that looked right and did something else is seen all the same.
+"""What a scenario has left behind: all records of its topics, all offsets of its groups, and what the coordinators
+wrote of its transactions and groups, read back in our newest versions, so that an answer that looked right and did
+something else is seen all the same.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Any
-
-import crc32c
 
 from isthmus.protocol.messages import fetch, list_offsets, metadata, offset_fetch
 
+from . import state_records
+from .batches import TRANSACTIONAL, split
 from .peer import Case
 
 EARLIEST, LATEST = -2, -1
 MAX_BYTES = 64 << 20
 BY_NAME_UNTIL = 9  # OffsetFetch, which goes by topic ids from then on
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-FIELDS = (
-    "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta", "base_timestamp_ms",
-    "max_timestamp_ms", "producer_id", "producer_epoch", "base_sequence", "records_count",
-)  # fmt: skip
+READ_COMMITTED = 1
 
 
 def read_back(case: Case) -> dict[str, Any]:
-    """Of the topics that the case may have made, and of its groups."""
-    return {"topics": _topics(case), "groups": [_offsets(case, group) for group in sorted(case.groups)]}
+    """Of the topics that the case may have made, of its groups and its transactions."""
+    return {
+        "topics": _topics(case),
+        "groups": [_offsets(case, group) for group in sorted(case.groups)],
+        "transactions": state_records.transactions(case),
+        "group_records": state_records.groups(case),
+    }
 
 
 def _topics(case: Case) -> list[dict[str, Any]]:
@@ -37,19 +38,46 @@ def _topics(case: Case) -> list[dict[str, Any]]:
     if not found:
         return []
     first, last = (_ends(case, found, timestamp) for timestamp in (EARLIEST, LATEST))
+    stable = _ends(case, found, LATEST, READ_COMMITTED)
     batches = _batches(case, found, first)
     return [
         {
             "topic": name,
             "partitions": [
-                {"first": first[name, i], "last": last[name, i], "batches": batches[topic_id, i]} for i in range(count)
+                {
+                    "first": first[name, i],
+                    "last": last[name, i],
+                    "stable": stable[name, i],
+                    "batches": batches[topic_id, i],
+                    "aborted": _aborted(case, topic_id, i, first[name, i][1], batches[topic_id, i]),
+                }
+                for i in range(count)
             ],
         }
         for name, topic_id, count in sorted(found)
     ]
 
 
-def _ends(case: Case, topics: list[tuple[str, bytes, int]], timestamp: int) -> dict[tuple[str, int], Any]:
+def _aborted(
+    case: Case, topic_id: bytes, index: int, first: int, batches: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What readers of committed records are told of aborted transactions, from the partition's first offset on."""
+    if not any(batch["attributes"] & TRANSACTIONAL for batch in batches):
+        return []
+    partition = fetch.FetchPartition(partition=index, fetch_offset=first, partition_max_bytes=MAX_BYTES)
+    topic = fetch.FetchTopic(topic_id=topic_id, partitions=[partition])
+    request = fetch.Request(
+        max_wait_ms=0, min_bytes=0, max_bytes=MAX_BYTES, isolation_level=READ_COMMITTED, topics=[topic]
+    )  # fmt: skip
+    [row] = case.prepare(request).responses[0].partitions
+    return [
+        {"producer_id": each.producer_id, "first_offset": each.first_offset} for each in row.aborted_transactions or []
+    ]
+
+
+def _ends(
+    case: Case, topics: list[tuple[str, bytes, int]], timestamp: int, isolation_level: int = 0
+) -> dict[tuple[str, int], Any]:
     wanted = [
         list_offsets.ListOffsetsTopic(
             name=name,
@@ -59,7 +87,9 @@ def _ends(case: Case, topics: list[tuple[str, bytes, int]], timestamp: int) -> d
         )
         for name, _, count in topics
     ]
-    answer = case.prepare(list_offsets.Request(replica_id=-1, topics=wanted, timeout_ms=5_000))
+    answer = case.prepare(
+        list_offsets.Request(replica_id=-1, isolation_level=isolation_level, topics=wanted, timeout_ms=5_000)
+    )
     return {
         (topic.name, row.partition_index): (row.error_code, row.offset)
         for topic in answer.topics
@@ -92,22 +122,6 @@ def _batches(
                     found[answer.topic_id, row.partition_index] += batches
                     after[answer.topic_id, row.partition_index] = last["base_offset"] + last["last_offset_delta"] + 1
     return found
-
-
-def split(data: bytes) -> list[dict[str, Any]]:
-    """The batches in some bytes: their headers by field, whether the CRC is right, and what follows the header."""
-    batches = []
-    position = 0
-    while len(data) - position >= _HEADER.size:
-        batch: dict[str, Any] = dict(zip(FIELDS, _HEADER.unpack_from(data, position), strict=True))
-        end = position + 12 + batch["length"]
-        if end > len(data):
-            break
-        batch["crc"] = crc32c.crc32c(data[position + 21 : end]) == batch["crc"]
-        batch["records"] = data[position + _HEADER.size : end]
-        batches.append(batch)
-        position = end
-    return batches
 
 
 def _offsets(case: Case, group: str) -> dict[str, Any]:

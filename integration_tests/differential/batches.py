@@ -1,11 +1,14 @@
-"""Record batches written by hand, byte for byte by Kafka's table, so that no code under test makes its own input."""
+"""Record batches written and taken apart by hand, byte for byte by Kafka's table, so that no code under test makes its
+own input or reads its own output.
+"""
 
 from __future__ import annotations
 
 import gzip
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import cramjam
 import crc32c
@@ -23,6 +26,12 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {  # number in the att
     "lz4": (3, lz4.frame.compress),
     "zstd": (4, zstandard.compress),
 }
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+FIELDS = (
+    "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta", "base_timestamp_ms",
+    "max_timestamp_ms", "producer_id", "producer_epoch", "base_sequence", "records_count",
+)  # fmt: skip
 
 
 def varint(value: int) -> bytes:
@@ -109,3 +118,54 @@ def old_message_set(magic: int = 1) -> bytes:
     body += struct.pack(">i", len(KEY)) + KEY + struct.pack(">i", 5) + b"value"
     message = struct.pack(">I", zlib.crc32(body)) + body
     return struct.pack(">qi", 0, len(message)) + message
+
+
+# --- Taken apart ----------------------------------------------------------------------------------------------------
+
+
+def split(data: bytes) -> list[dict[str, Any]]:
+    """The batches in some bytes: their headers by field, whether the CRC is right, and what follows the header."""
+    batches = []
+    position = 0
+    while len(data) - position >= _HEADER.size:
+        batch: dict[str, Any] = dict(zip(FIELDS, _HEADER.unpack_from(data, position), strict=True))
+        end = position + 12 + batch["length"]
+        if end > len(data):
+            break
+        batch["crc"] = crc32c.crc32c(data[position + 21 : end]) == batch["crc"]
+        batch["records"] = data[position + _HEADER.size : end]
+        batches.append(batch)
+        position = end
+    return batches
+
+
+def records_of(batch: dict[str, Any]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record of a batch that is not compressed, as `split` gives it."""
+    data, position = batch["records"], 0
+    for _ in range(batch["records_count"]):
+        size, position = read_varint(data, position)
+        end = position + size
+        position += 1  # attributes
+        for _ in range(2):  # deltas of timestamp and offset
+            _, position = read_varint(data, position)
+        key, position = _read_field(data, position)
+        value, position = _read_field(data, position)
+        yield key, value
+        position = end
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+
+
+def _read_field(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(data, position)
+    return (None, position) if size < 0 else (data[position : position + size], position + size)

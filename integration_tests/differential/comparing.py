@@ -17,6 +17,7 @@ from .peer import POLL_S, Case, Peer, Scenario
 from .wire import api
 
 SETTLED_TIMEOUT_S = 5.0
+ERROR_CODES = ("error_code", "partition_error_code")  # names of fields
 
 
 class Comparison:
@@ -109,7 +110,7 @@ def codes_in(answer: Any) -> Iterator[int]:
             yield from codes_in(each)
     elif isinstance(answer, dict) and not any(key[0].isupper() for key in answer):
         for key, value in answer.items():
-            if key == "error_code" and value:
+            if key in ERROR_CODES and value:
                 yield value
             else:
                 yield from codes_in(value)

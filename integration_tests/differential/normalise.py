@@ -37,6 +37,10 @@ def _when(value: int, peer: Peer) -> Any:
     return "<now>" if abs(value - time.time() * 1000) < MINUTE_MS else value
 
 
+def _producer(value: int, peer: Peer) -> Any:
+    return f"<the id of {peer.producer_ids.get(value, 'a producer')}>" if value >= 0 else value
+
+
 def _text(value: str | None, peer: Peer) -> Any:
     return f"<{'some' if value else 'empty'} text>" if value is not None else None
 
@@ -64,7 +68,13 @@ VOLATILE: dict[str, tuple[Callable[[Any, Peer], Any], str]] = {
     "port": (_its_own("port"), "where the broker listens"),
     "cluster_id": (_its_own("cluster_id"), "made at random when a cluster is formatted"),
     "topic_id": (_topic_id, "made at random for each topic"),
-    "producer_id": (lambda value, peer: "<a producer id>" if value >= 0 else value, "counted by the cluster"),
+    "producer_id": (_producer, "counted by the cluster"),
+    "previous_producer_id": (_producer, "counted by the cluster"),
+    "next_producer_id": (_producer, "counted by the cluster"),
+    "transaction_start_time_ms": (_when, "the broker's clock"),
+    "transaction_last_update_timestamp_ms": (_when, "the broker's clock"),
+    "transaction_start_timestamp_ms": (_when, "the broker's clock"),
+    "last_timestamp": (_when, "the broker's clock, of a marker"),
     "member_id": (_member, "the client id and a random UUID"),
     "leader": (_member, "a member id"),
     "session_id": (lambda value, peer: "<a session>" if value else value, "a random number"),

@@ -46,6 +46,7 @@ class Peer:
         self.host: str = broker.host
         self.port: int = broker.port
         self.topic_ids: dict[bytes, str] = {}  # of the topics that scenarios made
+        self.producer_ids: dict[int, str] = {}  # of transactional producers, with who was given them
         self.held: dict[str, Any] = {}  # what clients hold since before a restart
 
     def ask(self, request: Struct, version: int | None = None) -> Any:
@@ -70,6 +71,8 @@ class Case:
     answers: list[Any] = field(default_factory=list)
     topics: dict[str, None] = field(default_factory=dict)  # that it asked to be made
     groups: dict[str, None] = field(default_factory=dict)  # that it used
+    transactions: dict[str, None] = field(default_factory=dict)  # transactional ids that it used
+    group_logs: dict[str, None] = field(default_factory=dict)  # groups whose records are read back
 
     def compare(self, request: Struct, only: Callable[[Any], Any] | None = None) -> Any:
         """Ask in the version under test and keep the answer; `only` cuts out what belongs to the case.

@@ -16,8 +16,7 @@ from integration_tests.peers.peers import Cluster, cluster
 from isthmus.protocol.messages import create_topics, delete_topics, describe_topic_partitions
 from isthmus.protocol.messages import offset_for_leader_epoch as epochs
 
-from .afterwards import split
-from .batches import batch
+from .batches import batch, split
 from .comparing import Comparison
 from .peer import Case, Peer, Scenario, Scenarios
 from .requests import (

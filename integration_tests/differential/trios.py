@@ -170,6 +170,7 @@ class _Nobody:
     """Both trios number their nodes alike."""
 
     node_id = None
+    producer_ids: Mapping[int, str] = {}
 
 
 _NOBODY: Any = _Nobody()

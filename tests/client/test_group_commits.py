@@ -10,12 +10,15 @@ import pytest
 from isthmus.client import Admin, Client, Consumer, GroupMetadata, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.errors import ClientError, ConnectionLost
+from isthmus.core_broker.coordinators.runtime import Producer
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import offset_commit
+from isthmus.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from tests.client.staging import (
     PARTITIONS,
     TP,
     Calls,
+    Stage,
     at_hand,
     committed,
     joined,
@@ -211,3 +214,37 @@ async def test_the_metadata_of_a_group_are_those_of_the_present_membership(clien
     with pytest.raises(ClientError, match="needs a group_id"):
         alone.group_metadata()
     await alone.close()
+
+
+@run_by(at_hand, sent=40)
+async def test_a_consumer_begins_at_an_offset_that_no_open_transaction_may_change(
+    client: Client, stage: Stage, /
+) -> None:
+    consumer = Consumer(client, "g")
+    await client.refresh_metadata(["t"])
+    await consumer.commit({TP: 3})
+    key, value = OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=5, metadata="")
+    assert stage.host.broker is not None
+    host = stage.host.broker._groups.host
+
+    async def begin() -> None:
+        host.shards.write(host.shards.active(0), [(key, value)], producer=Producer(7, 0))
+
+    async def end() -> None:
+        host.complete_transaction(0, 7, 0, 0, True, 2)
+
+    process = stage.host.machine.process
+    assert process is not None
+    await process.outcome(begin())
+    assert await committed(client) == {TP: 3}, "who only looks on does not wait"
+    with pytest.raises(KafkaError) as caught:
+        await consumer.committed([TP], 1_000)
+    assert caught.value.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    consumer.assign({TP: None})
+    assert await consumer.poll(1_000) == {}
+    waits = asyncio.ensure_future(consumer.poll(10_000))
+    await asyncio.sleep(1)
+    assert not waits.done()
+    await process.outcome(end())
+    assert [record.offset for record in (await waits)[TP]] == [5, 6, 7, 8, 9]
+    await consumer.close()

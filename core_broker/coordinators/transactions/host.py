@@ -185,7 +185,7 @@ class TransactionHost:
                 done(client_error(error.code), None)
                 return
             entry.pending = None
-            shard.state.replay(key, new)
+            shard.state.take(key, new)
             done(decision.answer, new)
             if new.state in DECIDED:
                 self.markers.send(shard, [new])
@@ -206,7 +206,7 @@ class TransactionHost:
         def committed(error: KafkaError | None) -> None:
             if error is None and self.shards.shards.get(shard.index) is shard:
                 for new in news:
-                    shard.state.replay(new.transactional_id, new)
+                    shard.state.take(new.transactional_id, new)
 
         self.shards.when_committed(shard, offset, committed)
         return []

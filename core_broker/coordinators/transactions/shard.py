@@ -56,18 +56,25 @@ class TransactionShard:
         found = records.decode_value(value)
         return known.transactional_id, None if found is None else transaction_of(known.transactional_id, found)
 
-    def replay(self, key: Any, value: Any) -> None:
-        if value is None:
-            self.forget(key)
+    def replay(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
+        self.take(key, value)
+
+    def take(self, transactional_id: str, transaction: Transaction | None) -> None:
+        """What a record says of an id; None: it is forgotten."""
+        if transaction is None:
+            self.forget(transactional_id)
             return
-        entry = self.entries.get(key)
+        entry = self.entries.get(transactional_id)
         if entry is None:
-            entry = self.entries[key] = Entry(value)
-        entry.current = value
-        if value.state is State.ONGOING:
-            self.open[key] = entry
+            entry = self.entries[transactional_id] = Entry(transaction)
+        entry.current = transaction
+        if transaction.state is State.ONGOING:
+            self.open[transactional_id] = entry
         else:
-            self.open.pop(key, None)
+            self.open.pop(transactional_id, None)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """What is written here is part of no transaction itself."""
 
     def forget(self, transactional_id: str) -> None:
         self.entries.pop(transactional_id, None)

@@ -28,7 +28,7 @@ from . import batch_reasons as why
 from ._batch_check import is_too_large, is_too_much, reasons_of, time_reason
 from ._producers import ProducerBatch, ProducerStates
 from ._segment import MAX_RELATIVE
-from .batch_reasons import ASSIGNS_OFFSETS, CLIENT_RULES, OF_CLIENTS
+from .batch_reasons import ASSIGNS_OFFSETS, CHECKS_PRODUCERS, CLIENT_RULES, OF_CLIENTS
 from .errors import NullKeys, OffsetMismatch
 from .inspection import Inspection
 from .log_config import LogConfig
@@ -46,7 +46,7 @@ class Origin(IntEnum):
 # By origin. What is no rule of its own (whole batches, magic 2, CRC, increasing offsets) holds for all.
 RULES: tuple[int, ...] = (
     OF_CLIENTS,  # CLIENT
-    OF_CLIENTS & ~CLIENT_RULES,  # COORDINATOR
+    OF_CLIENTS & ~(CLIENT_RULES | CHECKS_PRODUCERS),  # COORDINATOR: its batches in transactions keep no sequence
     0,  # REPLICATION
     0,  # MIRROR
 )

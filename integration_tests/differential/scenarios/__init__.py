@@ -2,6 +2,8 @@
 
 from ..peer import Scenario
 from . import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_replica_log_dirs,
     api_versions,
@@ -21,6 +23,7 @@ from . import (
     describe_quorum,
     describe_topic_partitions,
     elect_leaders,
+    end_txn,
     fetch,
     fetch_sessions,
     find_coordinator,
@@ -41,6 +44,7 @@ from . import (
     produce,
     produce_forms,
     sync_group,
+    transactional_ids,
     unregister_broker,
     update_features,
 )
@@ -87,5 +91,9 @@ MODULES = (
     describe_groups,
     list_groups,
     delete_groups,
+    transactional_ids,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
 )
 SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]

@@ -8,7 +8,7 @@ from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsTopic
 from isthmus.protocol.messages.delete_records import Request as DeleteRecords
 
-from ..afterwards import split
+from ..batches import split
 from ..peer import NO_SUCH_ID, Case, Scenarios
 from ..requests import LONG_MS, WAIT_MS, fetch_partition, fill
 

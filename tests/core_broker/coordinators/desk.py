@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.core_broker.cluster.controller import CreateTopics, new_topic
 from isthmus.core_broker.purgatory import Pending
+from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
@@ -19,10 +21,33 @@ from isthmus.protocol.messages import offset_commit as oc
 from isthmus.protocol.messages import offset_delete as od
 from isthmus.protocol.messages import offset_fetch as of
 from isthmus.protocol.messages import sync_group as sg
+from isthmus.protocol.messages import txn_offset_commit as tc
 from tests.simulation.product import BrokerHost
 from tests.simulation.runner import Simulation, run_checked
 
 FSYNC = {"durability": "fsync"}
+
+
+@dataclass
+class Coordinators:
+    """What coordinators of transactions say of the partitions that they are asked for, at once or by `tell`."""
+
+    error: ErrorCode = ErrorCode.NONE
+    waits: bool = False
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def ask(self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, **rest: Any) -> None:
+        self.asked.append(
+            {"producer": (transactional_id, producer_id, producer_epoch), "partitions": partitions, **rest}
+        )
+        if not self.waits:
+            self.tell()
+
+    def tell(self) -> None:
+        for asked in self.asked:
+            if done := asked.pop("done", None):
+                wrong = {(topic, index): self.error for topic, each in asked["partitions"].items() for index in each}
+                done(wrong if self.error else {})
 
 
 class Desk:
@@ -32,6 +57,7 @@ class Desk:
         self.sim = sim
         self.host = host
         self.has_session = True
+        self.coordinators = Coordinators()
 
     @property
     def groups(self) -> Any:
@@ -57,6 +83,9 @@ class Desk:
             of.Request: offsets.offset_fetch,
             od.Request: offsets.offset_delete, fc.Request: groups.finder.find_coordinator,
             dsg.Request: groups.describe_groups, lsg.Request: groups.list_groups, dlg.Request: groups.delete_groups,
+            tc.Request: lambda request, version: groups.txn_offsets.txn_offset_commit(
+                request, version, self.coordinators
+            ),
             jg.Request: lambda request, version: members.join_group(request, version, "c", "1.2.3.4"),
         }[type(request)]  # fmt: skip
         return await self.inside(lambda: handle(request, version))
@@ -104,6 +133,25 @@ class Desk:
         assert found.error_code == 0
         return found.committed_offset, found.committed_leader_epoch, found.metadata
 
+    async def txn_commit(self, offset: int, *, version: int = 5, **fields: Any) -> int:
+        """Commit an offset in a transaction."""
+        answer = await self.ask(txn_request(offset, **fields), version)
+        return answer.topics[0].partitions[0].error_code
+
+    async def end(self, producer_id: int, committed: bool = True, *, epoch: int = 0) -> None:
+        """End a producer's transaction in the first shard."""
+        host = self.groups.host
+        partition, offset = await self.inside(lambda: host.complete_transaction(0, producer_id, epoch, 0, committed, 2))
+        await self.sim.until(lambda: partition.high_watermark >= offset, "the marker is committed")
+
+    async def stable(self, group: str = "g", topic: str = "t", partition: int = 0) -> int:
+        """The offset that is told to who asks for a stable one, or the error code, as a negative number."""
+        wanted = of.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
+        request = of.Request(group_id=group, topics=[wanted], require_stable=True)
+        found = (await self.ask(request, 7)).topics[0].partitions[0]
+        assert not found.error_code or found.committed_offset == -1
+        return -found.error_code or found.committed_offset
+
     async def member(self, group: str = "g") -> tuple[str, int]:
         """One stable member: its id and generation."""
         first = await self.ask(join_request(group), 5)
@@ -131,6 +179,25 @@ def commit_request(
         generation_id_or_member_epoch=generation,
         retention_time_ms=retention_ms,
         topics=[oc.OffsetCommitRequestTopic(name=topic, partitions=[part])],
+    )
+
+
+def txn_request(
+    offset: int, *, producer: int = 7, epoch: int = 0, group: str = "g", topic: str = "t", partition: int = 0,
+    metadata: str | None = "", member: str = "", instance: str | None = None, generation: int = -1,
+) -> tc.Request:  # fmt: skip
+    part = tc.TxnOffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_metadata=metadata
+    )
+    return tc.Request(
+        transactional_id="tx",
+        group_id=group,
+        producer_id=producer,
+        producer_epoch=epoch,
+        member_id=member,
+        group_instance_id=instance,
+        generation_id_or_member_epoch=generation,
+        topics=[tc.TxnOffsetCommitRequestTopic(name=topic, partitions=[part])],
     )
 
 

@@ -85,6 +85,10 @@ class Seen:
         group = self.table.group
         return group.check_commit(self.follower, None, group.generation.number or -1)
 
+    def transactional_commit(self) -> E:
+        group = self.table.group
+        return group.check_transactional_commit(self.follower, None, group.generation.number or -1)
+
     def all_leave(self) -> E:
         self.table.leave(*((member.member_id, None) for member in self.table.group.members))
         return E.NONE
@@ -115,6 +119,7 @@ HAPPENS: dict[Event, Callable[[Seen], E | Answer]] = {
     Event.LEADER_SYNC: lambda seen: seen.after(seen.sync(seen.leader)),
     Event.HEARTBEAT: lambda seen: seen.table.heartbeat(seen.follower),
     Event.COMMIT: Seen.commit,
+    Event.TRANSACTIONAL_COMMIT: Seen.transactional_commit,
     Event.MEMBER_GONE: lambda seen: seen.leave(seen.follower),
     Event.JOINED: Seen.join_phase_over,
     Event.NONE_LEFT: Seen.all_leave,

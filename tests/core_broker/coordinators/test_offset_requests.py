@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
+from isthmus.core_broker.coordinators.runtime import NO_PRODUCER
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.protocol.errors import ErrorCode as E
@@ -272,10 +273,10 @@ async def test_who_asks_by_id_is_not_told_of_an_earlier_topic_of_that_name(desk:
 
     assert await by_id() == 7
     offsets = desk.groups.host.shards.shards[0].state.offsets
-    (key, value) = OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=7, metadata="")
+    key, value = OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=7, metadata="")
     value.topic_id = bytes(15) + b"1"  # as a tombstone that was never written would leave it
-    offsets.replay(key, value)
+    offsets.replay(key, value, 1, NO_PRODUCER)
     assert await by_id() == -1 and (await desk.fetched())[0] == 7
     value.topic_id = bytes(16)  # as old clients and old records have it
-    offsets.replay(key, value)
+    offsets.replay(key, value, 1, NO_PRODUCER)
     assert await by_id() == 7

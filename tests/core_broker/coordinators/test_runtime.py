@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.coordinators.runtime import CoordinatorRuntime, Record, Shard
+from isthmus.core_broker.coordinators.runtime import NO_PRODUCER, CoordinatorRuntime, Producer, Record, Shard
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
@@ -20,10 +20,11 @@ Told = list[tuple[ErrorCode, list[bytes]]]
 
 
 class Values:
-    """A state that is the values of all records."""
+    """A state that is the values of all records, and all that came with them."""
 
     def __init__(self, index: int) -> None:
         self.values: list[bytes] = []
+        self.replayed: list[tuple[Any, ...]] = []
         self.is_loaded = False
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
@@ -32,8 +33,12 @@ class Values:
     def decode(self, key: Any, value: Any) -> Record | None:
         return bytes(key), bytes(value)
 
-    def replay(self, key: Any, value: Any) -> None:
+    def replay(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
         self.values.append(value)
+        self.replayed.append((value, offset, producer_id))
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.replayed.append((producer_id, "commit" if committed else "abort"))
 
     def loaded(self) -> None:
         self.is_loaded = True
@@ -148,5 +153,44 @@ def test_nothing_is_written_while_too_few_replicas_are_in_sync(tmp_path: Path) -
             world.coordinator.write(shard, [(b"k", b"one")])
         assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert shard.partition.log.log_end_offset == 0 and shard.state.values == []
+
+    coordinated(tmp_path, history)
+
+
+def test_what_is_written_in_transactions_is_replayed_as_such_then_and_later(tmp_path: Path) -> None:
+    seven, eight = Producer(7, 0), Producer(8, 3)
+
+    async def history(world: Coordinated) -> None:
+        shard = await world.create(isr=(1,))
+        write, end = world.coordinator.write, world.coordinator.complete_transaction
+        write(shard, [(b"k", b"plain"), (b"k", b"second")])
+        write(shard, [(b"k", b"one"), (b"l", b"two")], producer=seven)
+        write(shard, [(b"k", b"three")], producer=eight)
+        assert end(shard, seven, 0, True, 2) == shard.written == 6
+        write(shard, [(b"k", b"four")], producer=seven)
+        end(shard, eight, 0, False, 2)
+        expected = [
+            (b"plain", 0, NO_PRODUCER), (b"second", 1, NO_PRODUCER), (b"one", 2, 7), (b"two", 3, 7), (b"three", 4, 8),
+            (7, "commit"), (b"four", 6, 7), (8, "abort"),
+        ]  # fmt: skip
+        assert shard.state.replayed == expected
+        await world.lead(2, 1)
+        await world.lead(1, 2, isr=(1,))
+        assert world.shard is not shard and world.shard.state.replayed == expected
+        assert world.shard.partition.last_stable_offset == 6, "producer 7 has begun another transaction"
+
+    coordinated(tmp_path, history)
+
+
+def test_a_producer_that_was_fenced_writes_nothing(tmp_path: Path) -> None:
+    async def history(world: Coordinated) -> None:
+        shard = await world.create(isr=(1,))
+        world.coordinator.write(shard, [(b"k", b"one")], producer=Producer(7, 1))
+        with pytest.raises(KafkaError) as caught:
+            world.coordinator.write(shard, [(b"k", b"two")], producer=Producer(7, 0))
+        assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        world.coordinator.write(shard, [(b"k", b"three")], producer=Producer(7, 1))
+        world.coordinator.write(shard, [(b"k", b"four")], producer=Producer(8, 0))
+        assert shard.state.values == [b"one", b"three", b"four"]
 
     coordinated(tmp_path, history)

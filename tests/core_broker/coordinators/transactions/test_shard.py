@@ -108,11 +108,11 @@ def test_records_of_other_kinds_are_skipped() -> None:
 def test_the_open_transactions_are_those_that_are_ongoing() -> None:
     state = shard()
     ongoing = replace(BASE, state=State.ONGOING)
-    state.replay(ID, ongoing)
-    state.replay("y", BASE)
+    state.take(ID, ongoing)
+    state.take("y", BASE)
     assert state.open == {ID: state.entries[ID]} and state.entries[ID].current is ongoing
-    state.replay(ID, replace(BASE, state=State.PREPARE_COMMIT))
+    state.take(ID, replace(BASE, state=State.PREPARE_COMMIT))
     assert state.open == {} and set(state.entries) == {ID, "y"}
-    state.replay(ID, ongoing)
-    state.replay(ID, None)
+    state.take(ID, ongoing)
+    state.take(ID, None)
     assert state.open == {} and set(state.entries) == {"y"}

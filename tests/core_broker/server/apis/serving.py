@@ -65,6 +65,7 @@ class Serving:
             replicas=self.replicas, groups=SimpleNamespace(), transactions=SimpleNamespace(),  # type: ignore[arg-type]
             purgatory=Purgatory(100),
             producer_ids=SimpleNamespace(), peers=SimpleNamespace(),  # type: ignore[arg-type]
+            verification=SimpleNamespace(),  # type: ignore[arg-type]
             creation=AutoCreation(self.controller, self.config, None),
             fetch_sessions=FetchSessions(
                 self.config["max.incremental.fetch.session.cache.slots"],
