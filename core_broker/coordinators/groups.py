@@ -1,9 +1,10 @@
-"""The group coordinator: requests in, answers or Pendings out. Classic groups only, without those of KIP-848.
+"""The group coordinator: requests in, answers or Pendings out. Classic groups and consumer groups (KIP-848).
 
 A `GroupCoordinator` holds its parts:
 
     host             group_host.py         the groups and their shards; does what a group's state machine asks for
     member_requests  member_requests.py    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    consumer_group_requests  consumer_groups/requests.py  ConsumerGroupHeartbeat, ConsumerGroupDescribe
     offset_requests  offset_requests.py    OffsetCommit, OffsetDelete, OffsetFetch
     finder           find.py               FindCoordinator
 
@@ -25,6 +26,7 @@ from ..config import BrokerConfig
 from ..purgatory import Purgatory
 from ..replication.waiting import ALL, when_acknowledged
 from . import inspection
+from .consumer_groups.requests import ConsumerGroupRequests
 from .find import CoordinatorFinder
 from .group_host import GroupHost
 from .group_shard import GroupShard
@@ -48,6 +50,7 @@ class GroupCoordinator:
     ) -> None:
         self.host = host = GroupHost(controller, replicas, config, runtime, purgatory)
         self.member_requests = MemberRequests(host, config, purgatory)
+        self.consumer_group_requests = ConsumerGroupRequests(host, controller.image, config, purgatory)
         self.offset_requests = OffsetRequests(host, controller.image, config, runtime, purgatory)
         self.finder = CoordinatorFinder(creation, controller.image, replicas, config, purgatory)
         self._purgatory = purgatory

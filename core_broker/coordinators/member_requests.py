@@ -53,7 +53,7 @@ class MemberRequests:
         token = WaitingRequest(
             lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda response: _shaped(self._sure(response), version)
         )
-        group.join(request, Caller(version, client_id or "", _host(client_host)), token)
+        group.join(request, Caller(version, client_id or "", slashed(client_host)), token)
         self._host.perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
 
@@ -137,6 +137,6 @@ def _shaped(response: jg.Response, version: int) -> jg.Response:
     return response
 
 
-def _host(client_host: str) -> str:
-    """With a slash before the address, as Kafka has it."""
+def slashed(client_host: str) -> str:
+    """A client's address with a slash before it, as Kafka has it."""
     return client_host if client_host.startswith("/") else f"/{client_host}"

@@ -63,6 +63,8 @@ SERVED: dict[int, tuple[int, int]] = {
     60: (0, 2),
     61: (0, 0),
     64: (0, 0),
+    68: (0, 1),
+    69: (0, 1),
     74: (0, 1),
     75: (0, 0),
     80: (0, 1),
@@ -125,8 +127,8 @@ DIFFERENCES: dict[int, str] = {
     12: "Heartbeat: unknown members, see JoinGroup",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "
-    "groups and of share groups are missing",
+    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of share "
+    "groups and of streams groups are missing",
     19: "CreateTopics lists our options among a topic's. Brokers that name no rack, on machines with several of them, "
     "have their machine as a rack",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
