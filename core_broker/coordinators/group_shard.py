@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import group_records
 from ...protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from ...protocol.messages.group_records import GroupMetadataKey, OffsetCommitKey
@@ -97,6 +97,18 @@ class GroupShard:
         if group is None:
             group = self.groups[group_id] = self._new_group(group_id)
         return group
+
+    def check_delete(self, group_id: str) -> None:
+        """Raises KafkaError where a group must not be deleted now: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        consumers, classic = self.consumer_groups.get(group_id), self.groups.get(group_id)
+        error = ErrorCode.NONE
+        if consumers is not None and consumers.members:
+            error = ErrorCode.NON_EMPTY_GROUP
+        elif consumers is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if classic is None else classic.check_delete()
+        if error:
+            is_known = error != ErrorCode.GROUP_ID_NOT_FOUND
+            raise KafkaError(error, "The group is not empty." if is_known else f"Group {group_id} not found.")
 
     def delete(self, group_id: str) -> list[Record]:
         """Records that remove a group and its offsets."""

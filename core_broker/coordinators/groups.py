@@ -26,6 +26,7 @@ from ..config import BrokerConfig
 from ..purgatory import Purgatory
 from ..replication.waiting import ALL, when_acknowledged
 from . import inspection
+from .consumer_groups.group import GroupState
 from .consumer_groups.requests import ConsumerGroupRequests
 from .find import CoordinatorFinder
 from .group_host import GroupHost
@@ -56,8 +57,12 @@ class GroupCoordinator:
         self._purgatory = purgatory
 
     def counts(self) -> dict[State, int]:
-        """How many of the groups coordinated here are in each state."""
+        """How many of the classic groups coordinated here are in each state."""
         return inspection.counts(list(self.host.shards.shards.values()))
+
+    def consumer_counts(self) -> dict[GroupState, int]:
+        """The same of consumer groups."""
+        return inspection.consumer_counts(list(self.host.shards.shards.values()))
 
     @property
     def offsets_count(self) -> int:
@@ -101,11 +106,7 @@ class GroupCoordinator:
         shard = None
         try:
             shard = self.host.sure_shard_of(group_id)
-            group = shard.state.groups.get(group_id)
-            if group is None:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-            if error := group.check_delete():
-                raise KafkaError(error, "The group is not empty.")
+            shard.state.check_delete(group_id)
             self.host.shards.write(shard, shard.state.delete(group_id), atomic=False)
         except KafkaError as error:
             result.error_code, result.error_message = client_error(error.code), error.message
