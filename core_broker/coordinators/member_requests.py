@@ -46,7 +46,7 @@ class MemberRequests:
         if group is None:
             if request.member_id:
                 return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-            if len(shard.state.groups) >= MAX_GROUPS:
+            if shard.state.size >= MAX_GROUPS:
                 return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group = shard.state.group(request.group_id)
             group.created()

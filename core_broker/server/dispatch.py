@@ -117,7 +117,8 @@ DIFFERENCES: dict[int, str] = {
     "A broker that died is among the brokers for 1.2 s more, while its partitions have their new leaders",
     8: "OffsetCommit of nothing that can be kept makes no group; in Kafka it makes one, in memory only",
     9: "OffsetFetch lists all offsets of a group once, even if the group is named twice: else a few bytes would ask "
-    "for megabytes",
+    "for megabytes. A member's epoch without its id is UNKNOWN_MEMBER_ID in a consumer group, in Kafka a fault "
+    "(UNKNOWN_SERVER_ERROR)",
     10: "FindCoordinator that creates the topic of groups answers when the topic is there; Kafka has the client ask "
     "again (COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
     "transactions yet",
