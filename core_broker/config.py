@@ -35,6 +35,7 @@ _DURABILITY = ("page_cache", "fsync")
 _POLICIES = ("compact", "delete")
 _TIERS = "there is no tiered storage"
 _SHARE = "there are no share groups"
+_ASSIGNORS = ("uniform", "range")
 _REPLICA = "[0-9]+:[0-9]+|"
 O = Option  # noqa: E741  the table below is read by columns
 
@@ -168,6 +169,24 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("file.pool.threads", _I, "4", "Threads for what may wait for the disk", 1, 64, own=True),
     O("follower.replication.throttled.rate", _L, None, "Bytes/s at which this broker fetches throttled replicas that "
       "are not in sync; no limit if not set", 0, dynamic=True, unseen=True),
+    O("group.consumer.assignment.interval.ms", _I, "1000", "Shortest time between two assignments of a consumer "
+      "group", 0, dynamic=True),
+    O("group.consumer.assignors", _LIST, "uniform,range", "Assignors of consumer groups; the first is the default",
+      choices=_ASSIGNORS),
+    O("group.consumer.heartbeat.interval.ms", _I, "5000", "How often members of consumer groups send heartbeats", 1),
+    O("group.consumer.max.assignment.interval.ms", _I, "15000", "Longest that a group's own interval may be", 0),
+    O("group.consumer.max.heartbeat.interval.ms", _I, "15000", "Longest that a group's own interval may be", 1),
+    O("group.consumer.max.session.timeout.ms", _I, "60000", "Longest that a group's own timeout may be", 1),
+    O("group.consumer.max.size", _I, str(MAX_INT), "Most members of one consumer group", 1),
+    O("group.consumer.migration.policy", _S, "bidirectional", "Whether groups in use may change from the classic "
+      "protocol to that of consumer groups (upgrade), back (downgrade), both, or neither",
+      choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), any_case=True),
+    O("group.consumer.min.assignment.interval.ms", _I, "0", "Shortest that a group's own interval may be", 0),
+    O("group.consumer.min.heartbeat.interval.ms", _I, "5000", "Shortest that a group's own interval may be", 1),
+    O("group.consumer.min.session.timeout.ms", _I, "45000", "Shortest that a group's own timeout may be", 1),
+    O("group.consumer.session.timeout.ms", _I, "45000", "How long a member of a consumer group may be silent", 1),
+    O("group.coordinator.rebalance.protocols", _LIST, "classic,consumer,streams", "Protocols that groups may speak; "
+      "there are no share groups and no streams groups", choices=("consumer", "classic", "share", "streams")),
     O("group.initial.rebalance.delay.ms", _I, "3000", "How long a new group waits for more members", 0),
     O("group.max.session.timeout.ms", _I, "1800000", "Longest session timeout of a member", 1),
     O("group.max.size", _I, str(MAX_INT), "Most members of one group", 1),

@@ -28,7 +28,7 @@ _B, _S, _I, _SH, _L, _D, _LIST, _CLASS, _PASSWORD = (
 _LOOP = "one loop serves all connections; cold.read.threads, compression.threads and file.pool.threads work beside it"
 _NO_SECURITY = "listeners are PLAINTEXT: there is no TLS, SASL or ACL"
 _NO_TRANSACTIONS = "there are no transactions"
-_NO_NEW_GROUPS = "groups are of the classic protocol; there are no share groups"
+_NO_NEW_GROUPS = "groups are of consumers; there are no share groups and no streams groups"
 _NO_QUOTAS = "there are no quotas"
 _NO_CLASSES = "no Java class can be loaded"
 _NO_TIERS = "there is no tiered storage"
@@ -107,8 +107,9 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     ("replica.socket.receive.buffer.bytes", _BUFFER),
     ("follower.fetch.*", _NO_TIERS),
     # Groups and transactions
-    ("group.consumer.*", _NO_NEW_GROUPS),
-    ("group.coordinator.*", _NO_NEW_GROUPS),
+    ("group.coordinator.*threads", _LOOP),
+    ("group.coordinator.append.linger.ms", "a group's records are written as they are made"),
+    ("group.coordinator.cached.buffer.max.bytes", "a group's records are written as they are made"),
     ("group.share.*", _NO_NEW_GROUPS),
     ("group.streams.*", _NO_NEW_GROUPS),
     ("share.coordinator.*", _NO_NEW_GROUPS),
@@ -180,33 +181,9 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("errors.deadletterqueue.topic.name.prefix", _S, "dlq.", dynamic=True),
     _k("fetch.purgatory.purge.interval.requests", _I, "1000"),
     _k("follower.fetch.last.tiered.offset.enable", _B, "false", dynamic=True),
-    _k("group.consumer.assignment.interval.ms", _I, "1000", 0, dynamic=True),
-    _k("group.consumer.assignors", _LIST, "uniform,range"),
-    _k("group.consumer.heartbeat.interval.ms", _I, "5000", 1),
-    _k("group.consumer.max.assignment.interval.ms", _I, "15000", 0),
-    _k("group.consumer.max.heartbeat.interval.ms", _I, "15000", 1),
-    _k("group.consumer.max.session.timeout.ms", _I, "60000", 1),
-    _k("group.consumer.max.size", _I, "2147483647", 1),
-    _k(
-        "group.consumer.migration.policy",
-        _S,
-        "bidirectional",
-        choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
-        any_case=True,
-    ),
-    _k("group.consumer.min.assignment.interval.ms", _I, "0", 0),
-    _k("group.consumer.min.heartbeat.interval.ms", _I, "5000", 1),
-    _k("group.consumer.min.session.timeout.ms", _I, "45000", 1),
-    _k("group.consumer.session.timeout.ms", _I, "45000", 1),
     _k("group.coordinator.append.linger.ms", _I, "-1", -1),
     _k("group.coordinator.background.threads", _I, "2", 1),
     _k("group.coordinator.cached.buffer.max.bytes", _I, "1048588", 524288, dynamic=True),
-    _k(
-        "group.coordinator.rebalance.protocols",
-        _LIST,
-        "classic,consumer,streams",
-        choices=("consumer", "classic", "share", "streams"),
-    ),
     _k("group.coordinator.threads", _I, "4", 1),
     _k("group.share.assignment.interval.ms", _I, "1000", 0, dynamic=True),
     _k("group.share.assignors", _LIST, "simple"),

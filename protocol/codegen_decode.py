@@ -183,7 +183,7 @@ class DecoderSource(Source):
         if self.nullable(field):
             self.run.append(("b", "n"))
             self.flush()
-            self.emit("if n < 0:")
+            self.emit("if n < 0:" if field.tag is None else "if n <= 0:")
             self.emit(f"    {target} = None")
             self.block("else:", body)
         else:

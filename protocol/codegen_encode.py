@@ -179,7 +179,7 @@ class EncoderSource(Source):
         if self.nullable(field):
             self.flush()
             self.emit(f"if {item} is None:")
-            self.emit("    w += b'\\xff'")
+            self.emit("    w += b'\\xff'" if field.tag is None else "    w += b'\\x00'")
 
             def body() -> None:
                 self.emit("w += b'\\x01'")

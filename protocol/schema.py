@@ -126,10 +126,10 @@ def nested(
 ) -> Any:
     """One struct. None stands for its absence: a null, or a tagged struct at Kafka's defaults.
 
-    One that can be neither is at its defaults unless given.
+    One that can be neither is at its defaults unless given, and so is one that can be both: there None is a null.
     """
     nullables = Versions.of(nullable)
-    default = None if tag is not None or nullables != NEVER else ()
+    default = None if (tag is not None) != (nullables != NEVER) else ()
     return Field("struct", Versions.of(versions), nullables, default, tag, ignorable, None, struct)
 
 

@@ -15,6 +15,7 @@ from .raft.voters import KRAFT_VERSIONS
 
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
+GROUP_VERSION = "group.version"  # 1: groups of KIP-848
 KRAFT_VERSION = "kraft.version"  # its level is in the quorum's control records, not in the metadata
 
 
@@ -44,7 +45,7 @@ CHANGED_RECORDS = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)  # versions of it t
 FEATURES: Mapping[str, Feature] = {
     KRAFT_VERSION: Feature((7, 21)),
     "transaction.version": Feature((7, 24, 24)),
-    "group.version": Feature((7, 22)),
+    GROUP_VERSION: Feature((7, 22)),
     ELR_VERSION: Feature((7, 26), needs=23),
     "share.version": Feature((7, 28, 31)),
     "streams.version": Feature((7, 29)),
@@ -55,6 +56,7 @@ NONE = (0, 0)  # of a feature that does not work here
 # The lowest and the highest level of each that a member of this software names: what works here.
 SUPPORTED: Mapping[str, tuple[int, int]] = {
     ELR_VERSION: (0, 1),
+    GROUP_VERSION: (0, 1),
     KRAFT_VERSION: KRAFT_VERSIONS,
     METADATA_VERSION: (OLDEST, LATEST),
 }

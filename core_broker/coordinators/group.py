@@ -563,6 +563,11 @@ class Group:
         """Whether the group may be deleted now."""
         return self._code(Event.DELETE)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether a group of another kind may take its place: nobody is in it, its offsets stay."""
+        return self.state is State.EMPTY
+
     def check_delete_offsets(self) -> ErrorCode:
         """Whether offsets of topics that no member is subscribed to may be deleted now."""
         return self._code(Event.DELETE_OFFSETS if self.generation.is_of_consumers else Event.DELETE_OPAQUE_OFFSETS)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.group_records import GroupMetadataKey
+from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from ..cluster.controller import Controller
 from ..cluster.image import Delta
@@ -20,6 +21,10 @@ from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
 from ..purgatory import Purgatory
 from ..replication.partition import Partition
+from .consumer_groups.assignors import ASSIGNORS
+from .consumer_groups.decision import GroupOptions, Rules
+from .consumer_groups.host import ConsumerGroups
+from .consumer_groups.topics import Topics
 from .effects import Cancel, Limits, Reply, Schedule, Store
 from .elections import Elections
 from .group import Group
@@ -33,6 +38,7 @@ OF_LATER_GROUPS = (  # the errors of members and groups that a later coordinator
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
 
@@ -61,6 +67,16 @@ class GroupHost:
         self._timers = Timers(self._fired)
         self.shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
         self.elections = Elections(self.shards, self._image, config["node.id"])
+        self._topics = Topics(controller.image)
+        rules = Rules(
+            topics=self._topics,
+            assignors={name: ASSIGNORS[name] for name in config["group.consumer.assignors"]},
+            options=self._options_of,
+            max_size=config["group.consumer.max.size"],
+            wall_ms=runtime.wall_ms,
+            new_id=lambda: uuid_to_str(runtime.uuid()),
+        )
+        self.consumer_groups = ConsumerGroups(self.shards, self._timers, rules)
         self.has_session: Callable[[], bool] = lambda: True
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -71,11 +87,13 @@ class GroupHost:
         self.on_change(self._image.everything())
 
     async def stop(self) -> None:
+        await self.consumer_groups.stop()
         await self.shards.stop()
         self._timers.close()
 
     def on_change(self, delta: Delta) -> None:
         """Follow a change of the metadata image."""
+        self._topics.on_change(delta)
         self.elections.on_change(delta)
         if delta.deleted:
             self._forget_topics(delta.deleted)
@@ -92,6 +110,7 @@ class GroupHost:
         shard = self.shards.shards[index]
         deleted, shard.state.deleted_topics = shard.state.deleted_topics, {}
         self._remove(shard, shard.state.without_topics(deleted))
+        self.consumer_groups.loaded(shard)
         self._timers.schedule((shard, EXPIRE), self._check_interval_ms)
 
     def _remove(self, shard: Shard[GroupShard], tombstones: Sequence[Record]) -> None:
@@ -109,6 +128,13 @@ class GroupHost:
                 self._let_go(group)
 
         return GroupShard(self._new_group, changed, lambda: self._loaded(index))
+
+    def _options_of(self, group_id: str) -> GroupOptions:
+        return GroupOptions(
+            session_timeout_ms=self._config["group.consumer.session.timeout.ms"],
+            heartbeat_interval_ms=self._config["group.consumer.heartbeat.interval.ms"],
+            assignment_interval_ms=self._config["group.consumer.assignment.interval.ms"],
+        )
 
     def _new_group(self, group_id: str) -> Group:
         return Group(group_id, self._limits, self._runtime.wall_ms, lambda: str(uuid.UUID(bytes=self._runtime.uuid())))
@@ -219,6 +245,9 @@ class GroupHost:
         if what == EXPIRE:
             self._remove(shard, shard.state.expire(self._runtime.wall_ms(), self._retention_ms))
             self._timers.schedule(name, self._check_interval_ms)
+            return
+        if isinstance(what[0], str):
+            self.consumer_groups.fired(shard, *what)
             return
         group: Group = what[0]
         if shard.state.groups.get(group.group_id) is group:

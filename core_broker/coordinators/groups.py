@@ -1,9 +1,10 @@
-"""The group coordinator: requests in, answers or Pendings out. Classic groups only, without those of KIP-848.
+"""The group coordinator: requests in, answers or Pendings out. Classic groups and consumer groups (KIP-848).
 
 A `GroupCoordinator` holds its parts:
 
     host             group_host.py         the groups and their shards; does what a group's state machine asks for
     member_requests  member_requests.py    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    consumer_group_requests  consumer_groups/requests.py  ConsumerGroupHeartbeat, ConsumerGroupDescribe
     offset_requests  offset_requests.py    OffsetCommit, OffsetDelete, OffsetFetch
     txn_offsets      txn_offset_requests.py TxnOffsetCommit
     finder           find.py               FindCoordinator
@@ -26,6 +27,8 @@ from ..config import BrokerConfig
 from ..purgatory import Purgatory
 from ..replication.waiting import ALL, when_acknowledged
 from . import inspection
+from .consumer_groups.group import GroupState
+from .consumer_groups.requests import ConsumerGroupRequests
 from .find import CoordinatorFinder
 from .group_host import GroupHost
 from .group_shard import GroupShard
@@ -50,14 +53,19 @@ class GroupCoordinator:
     ) -> None:
         self.host = host = GroupHost(controller, replicas, config, runtime, purgatory)
         self.member_requests = MemberRequests(host, config, purgatory)
+        self.consumer_group_requests = ConsumerGroupRequests(host, controller.image, config, purgatory)
         self.offset_requests = OffsetRequests(host, controller.image, config, runtime, purgatory)
         self.txn_offsets = TxnOffsetRequests(host, controller.image, config, runtime, purgatory)
         self.finder = CoordinatorFinder(creation, controller.image, replicas, config, purgatory)
         self._purgatory = purgatory
 
     def counts(self) -> dict[State, int]:
-        """How many of the groups coordinated here are in each state."""
+        """How many of the classic groups coordinated here are in each state."""
         return inspection.counts(list(self.host.shards.shards.values()))
+
+    def consumer_counts(self) -> dict[GroupState, int]:
+        """The same of consumer groups."""
+        return inspection.consumer_counts(list(self.host.shards.shards.values()))
 
     @property
     def offsets_count(self) -> int:
@@ -101,11 +109,7 @@ class GroupCoordinator:
         shard = None
         try:
             shard = self.host.sure_shard_of(group_id)
-            group = shard.state.groups.get(group_id)
-            if group is None:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-            if error := group.check_delete():
-                raise KafkaError(error, "The group is not empty.")
+            shard.state.check_delete(group_id)
             self.host.shards.write(shard, shard.state.delete(group_id), atomic=False)
         except KafkaError as error:
             result.error_code, result.error_message = client_error(error.code), error.message

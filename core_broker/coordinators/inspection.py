@@ -1,12 +1,16 @@
-"""Answers to DescribeGroups and ListGroups, and the counts of groups by state. Nothing is changed here."""
+"""Answers to DescribeGroups and ListGroups, and the counts of groups by state. Nothing is changed here.
+
+DescribeGroups is of classic groups; `consumer_groups/requests.py` has ConsumerGroupDescribe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import describe_groups as dsg
 from ...protocol.messages import list_groups as lsg
+from .consumer_groups.group import GroupState
 from .group import Group
 from .group_shard import GroupShard
 from .group_states import State
@@ -14,7 +18,7 @@ from .runtime import Shard
 
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
 NOT_ASKED = -0x80000000
-CLASSIC = "classic"
+CLASSIC, CONSUMER = "classic", "consumer"  # types of groups
 
 
 def describe(request: dsg.Request, version: int, shard_of: Callable[[str], GroupShard]) -> dsg.Response:
@@ -25,17 +29,19 @@ def describe(request: dsg.Request, version: int, shard_of: Callable[[str], Group
         answer = dsg.DescribedGroup(group_id=group_id, authorized_operations=operations)
         described.append(answer)
         try:
-            group = shard_of(group_id).groups.get(group_id)
+            shard = shard_of(group_id)
         except KafkaError as error:
             answer.error_code, answer.authorized_operations = error.code, NOT_ASKED
             continue
+        group = shard.groups.get(group_id)
         if group is not None:
             _describe(group, answer)
             continue
         answer.group_state = State.DEAD.value
         if version >= 6:
             answer.error_code, answer.authorized_operations = ErrorCode.GROUP_ID_NOT_FOUND, NOT_ASKED
-            answer.error_message = f"Group {group_id} not found."
+            is_other = group_id in shard.consumer_groups
+            answer.error_message = f"Group {group_id} {'is not a classic group' if is_other else 'not found'}."
     return dsg.Response(groups=described)
 
 
@@ -58,10 +64,19 @@ def _describe(group: Group, answer: dsg.DescribedGroup) -> None:
 
 
 def counts(shards: Sequence[Shard[GroupShard]]) -> dict[State, int]:
-    """How many groups are in each state."""
+    """How many classic groups are in each state."""
     found = dict.fromkeys(State, 0)
     for shard in shards:
         for group in shard.state.groups.values():
+            found[group.state] += 1
+    return found
+
+
+def consumer_counts(shards: Sequence[Shard[GroupShard]]) -> dict[GroupState, int]:
+    """How many consumer groups are in each state."""
+    found = dict.fromkeys(GroupState, 0)
+    for shard in shards:
+        for group in shard.state.consumer_groups.values():
             found[group.state] += 1
     return found
 
@@ -74,15 +89,21 @@ def listed(request: lsg.Request, shards: Sequence[Shard[GroupShard]]) -> lsg.Res
     for shard in shards:
         if shard.failure is not None:
             return lsg.Response(error_code=shard.failure.code)
-        for group in shard.state.groups.values():
-            if (states and group.state.value.lower() not in states) or (types and CLASSIC not in types):
-                continue
-            found.append(
-                lsg.ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.generation.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=CLASSIC,
-                )
-            )
+        for each in _each(shard.state):
+            if (not states or each.group_state.lower() in states) and (not types or each.group_type in types):
+                found.append(each)
     return lsg.Response(groups=found)
+
+
+def _each(shard: GroupShard) -> Iterator[lsg.ListedGroup]:
+    for classic in shard.groups.values():
+        yield lsg.ListedGroup(
+            group_id=classic.group_id,
+            protocol_type=classic.generation.protocol_type or "",
+            group_state=classic.state.value,
+            group_type=CLASSIC,
+        )
+    for group in shard.consumer_groups.values():
+        yield lsg.ListedGroup(
+            group_id=group.group_id, protocol_type=CONSUMER, group_state=group.state.value, group_type=CONSUMER
+        )

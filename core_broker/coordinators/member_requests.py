@@ -46,14 +46,14 @@ class MemberRequests:
         if group is None:
             if request.member_id:
                 return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-            if len(shard.state.groups) >= MAX_GROUPS:
+            if shard.state.size >= MAX_GROUPS:
                 return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group = shard.state.group(request.group_id)
             group.created()
         token = WaitingRequest(
             lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda response: _shaped(self._sure(response), version)
         )
-        group.join(request, Caller(version, client_id or "", _host(client_host)), token)
+        group.join(request, Caller(version, client_id or "", slashed(client_host)), token)
         self._host.perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
 
@@ -137,6 +137,6 @@ def _shaped(response: jg.Response, version: int) -> jg.Response:
     return response
 
 
-def _host(client_host: str) -> str:
-    """With a slash before the address, as Kafka has it."""
+def slashed(client_host: str) -> str:
+    """A client's address with a slash before it, as Kafka has it."""
     return client_host if client_host.startswith("/") else f"/{client_host}"

@@ -17,6 +17,7 @@ from ..cluster.image import MetadataImage
 from ..config import BrokerConfig
 from ..purgatory import Pending, Purgatory
 from . import offsets
+from .consumer_groups.commits import check_commit, check_fetch
 from .group_host import MAX_GROUPS, GroupHost
 from .group_shard import GroupShard
 from .group_states import State
@@ -44,7 +45,7 @@ class OffsetRequests:
             return commit.response
         try:
             shard = self._host.shard_of(request.group_id)
-            self._check_commit(request, version, shard)
+            self._check_commit(commit, request, version, shard)
             self._host.shards.write(shard, commit.records)
         except KafkaError as error:
             return commit.fail(client_error(self._host.sure(error.code)))
@@ -52,14 +53,21 @@ class OffsetRequests:
             shard, lambda error: commit.fail(error) if error else commit.response, self._host.commit_timeout_ms
         )
 
-    def _check_commit(self, request: oc.Request, version: int, shard: Shard[GroupShard]) -> None:
+    def _check_commit(
+        self, commit: offsets.Commit, request: oc.Request, version: int, shard: Shard[GroupShard]
+    ) -> None:  # fmt: skip
         """Raises KafkaError where the group refuses a commit of this member."""
         generation = request.generation_id_or_member_epoch
+        consumers = shard.state.consumer_groups.get(request.group_id)
+        if consumers is not None:
+            partitions = ((value.topic_id, key.partition) for key, value in commit.records)
+            check_commit(consumers, request.member_id, request.group_instance_id, generation, partitions, version)
+            return
         group = shard.state.groups.get(request.group_id)
         if group is None:
             if generation >= 0:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
-            if len(shard.state.groups) >= MAX_GROUPS:
+            if shard.state.size >= MAX_GROUPS:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return  # a consumer outside of any group; the group is made when its first offset is replayed
         error = group.check_commit(request.member_id, request.group_instance_id, generation)
@@ -75,11 +83,7 @@ class OffsetRequests:
             return od.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
             shard = self._host.sure_shard_of(request.group_id)
-            group = shard.state.groups.get(request.group_id)
-            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
-            if error or group is None:
-                return od.Response(error_code=error)
-            tombstones = deletion.decide(shard.state.offsets, group.generation.is_subscribed)
+            tombstones = deletion.decide(shard.state.offsets, self._is_subscribed(shard, request.group_id))
             self._host.shards.write(shard, tombstones, atomic=False)
         except KafkaError as failure:
             return od.Response(error_code=client_error(failure.code))
@@ -89,6 +93,17 @@ class OffsetRequests:
             self._host.commit_timeout_ms,
         )
 
+    def _is_subscribed(self, shard: Shard[GroupShard], group_id: str) -> Callable[[str], bool]:
+        """Whether members of a group read a topic. Raises KafkaError where no offsets are to be deleted now."""
+        consumers = shard.state.consumer_groups.get(group_id)
+        if consumers is not None:
+            return consumers.is_subscribed
+        group = shard.state.groups.get(group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
+        if error or group is None:
+            raise KafkaError(error)
+        return group.generation.is_subscribed
+
     def offset_fetch(self, request: of.Request, version: int) -> Any:
         asked = offsets.asked_groups(request, version)
         answers: list[of.OffsetFetchResponseGroup] = []
@@ -96,6 +111,9 @@ class OffsetRequests:
         for group in asked:
             try:
                 shard = self._host.sure_shard_of(group.group_id)
+                consumers = shard.state.consumer_groups.get(group.group_id)
+                if consumers is not None:
+                    check_fetch(consumers, group.member_id, group.member_epoch)
             except KafkaError as error:
                 answers.append(offsets.failed_group(group, version, client_error(error.code)))
                 continue

@@ -118,6 +118,11 @@ def groups_in(state: State) -> Read:
     return serving(lambda scrape: scrape.groups[state])
 
 
+def consumer_groups(scrape: Scrape) -> Iterator[Sample]:
+    for state, count in scrape.consumer_groups.items():
+        yield Sample((state.value,), count)
+
+
 def unread_groups(scrape: Scrape) -> Iterator[Sample]:
     for index, reason in scrape.unread_groups.items():
         yield Sample((str(index), reason), 1)

@@ -9,6 +9,7 @@ from functools import cached_property
 from ...runtime import Runtime
 from ..cluster.controller import Controller
 from ..cluster.image import MetadataImage
+from ..coordinators.consumer_groups.group import GroupState
 from ..coordinators.group_states import State
 from ..coordinators.groups import GroupCoordinator
 from ..purgatory import Purgatory
@@ -73,6 +74,7 @@ class Scrape:
         )
         self.offline: dict[tuple[str, int], str] = {} if rooms is None else rooms.replicas.offline()
         self.groups: dict[State, int] = {} if rooms is None else rooms.groups.counts()
+        self.consumer_groups: dict[GroupState, int] = {} if rooms is None else rooms.groups.consumer_counts()
         self.unread_groups: dict[int, str] = {} if rooms is None else rooms.groups.unread()
 
     @property

@@ -169,11 +169,12 @@ METRICS: tuple[Metric, ...] = (
     _kafka(C, f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", "Sessions evicted in favour of others",
            read.serving(lambda scrape: scrape.rooms.fetch_sessions.evictions)),
     # --- Groups that this broker coordinates ---
-    _kafka(G, f"{_GROUPS}NumGroups", "Consumer groups", read.serving(lambda scrape: sum(scrape.groups.values()))),
+    _kafka(G, f"{_GROUPS}NumGroups", "Classic groups", read.serving(lambda scrape: sum(scrape.groups.values()))),
     *(
         _kafka(G, f"{_GROUPS}NumGroups{state.value}", f"Those in state {state.value}", read.groups_in(state))
         for state in State
     ),
+    _row("isthmus_consumer_groups", G, "Consumer groups (KIP-848)", read.consumer_groups, "state"),
     _kafka(G, f"{_GROUPS}NumOffsets", "Committed offsets",
            read.serving(lambda scrape: scrape.rooms.groups.offsets_count)),
     _row("isthmus_groups_unread", G, "1 for a partition of __consumer_offsets whose groups are not loaded yet, with "

@@ -68,6 +68,8 @@ SERVED: dict[int, tuple[int, int]] = {
     64: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    68: (0, 1),
+    69: (0, 1),
     74: (0, 1),
     75: (0, 0),
     80: (0, 1),
@@ -120,7 +122,8 @@ DIFFERENCES: dict[int, str] = {
     "A broker that died is among the brokers for 1.2 s more, while its partitions have their new leaders",
     8: "OffsetCommit of nothing that can be kept makes no group; in Kafka it makes one, in memory only",
     9: "OffsetFetch lists all offsets of a group once, even if the group is named twice: else a few bytes would ask "
-    "for megabytes",
+    "for megabytes. A member's epoch without its id is UNKNOWN_MEMBER_ID in a consumer group, in Kafka a fault "
+    "(UNKNOWN_SERVER_ERROR)",
     10: "FindCoordinator that creates the topic of groups or of transactions answers when the topic is there; Kafka "
     "has the client ask again (COORDINATOR_NOT_AVAILABLE)",
     11: "JoinGroup: a coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it "
@@ -129,7 +132,7 @@ DIFFERENCES: dict[int, str] = {
     12: "Heartbeat: unknown members, see JoinGroup",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of newer groups and of share "
+    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of share groups and of streams "
     "groups are missing",
     19: "CreateTopics lists our options among a topic's. Brokers that name no rack, on machines with several of them, "
     "have their machine as a rack",

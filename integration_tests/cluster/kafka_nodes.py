@@ -1,7 +1,7 @@
 """Stock Kafka with roles and feature levels of one's choice, and brokers that join: theirs to ours, ours to theirs.
 
-Kafka 4.4 finalizes levels in a new cluster that our brokers do not have: those of transactions and of newer groups. So
-a cluster that ours can join is formatted with them at 0, by `kafka-storage format --feature group.version=0 ...`.
+Kafka 4.4 finalizes levels in a new cluster that our brokers do not have: of transactions, share and streams groups. So
+a cluster that ours can join is formatted with them at 0, by `kafka-storage format --feature share.version=0 ...`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isthmus.protocol.primitives import uuid_to_str
 
 HEAP = "256m"
 JVM = ("-XX:TieredStopAtLevel=1",)  # a short life
-LOWERED = ("transaction.version", "group.version", "share.version", "streams.version")
+LOWERED = ("transaction.version", "share.version", "streams.version")
 OUR_LEVELS = [part for name in LOWERED for part in ("--feature", f"{name}=0")]
 ROLES = {1: "controller", 2: "broker", 3: "broker"}
 START_S = 60.0

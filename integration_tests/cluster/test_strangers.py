@@ -121,7 +121,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 def test_levels_of_features_that_we_do_not_have(kafka_side: Side, kafkas: KafkaCluster, tools: Tools) -> None:
     """A member that runs keeps Kafka's controller from finalizing them; one that comes later is refused."""
     kafkas_own = f"127.0.0.1:{kafkas.brokers[0].port}"
-    raised = ("FeatureCommand", "upgrade", "--feature", "group.version=1")
+    raised = ("FeatureCommand", "upgrade", "--feature", "streams.version=1")
     assert f"Broker {MEMBER} does not support this feature" in ran(tools, kafkas_own, *raised, exit_code=1)
     kafka_side.member.stop()
     ran(tools, kafkas_own, "ClusterTool", "unregister", "--id", str(MEMBER))
@@ -129,9 +129,9 @@ def test_levels_of_features_that_we_do_not_have(kafka_side: Side, kafkas: KafkaC
     kafka_side.member.begin()
     assert kafka_side.member.process is not None and kafka_side.member.process.wait(SETTLE_S) == 1
     said = kafka_side.member.log.splitlines()[-1]
-    assert "the cluster has finalized group.version at 1; this version supports group.version=0 at most" in said
-    assert "`isthmus cluster features downgrade group.version=0`" in said
-    ran(tools, kafkas_own, "FeatureCommand", "downgrade", "--feature", "group.version=0")
+    assert "the cluster has finalized streams.version at 1; this version supports streams.version=0 at most" in said
+    assert "`isthmus cluster features downgrade streams.version=0`" in said
+    ran(tools, kafkas_own, "FeatureCommand", "downgrade", "--feature", "streams.version=0")
     kafka_side.member.start()
     has_brokers(kafkas.brokers[0].port, [2, MEMBER])
 

@@ -19,11 +19,10 @@ from tests.protocol.samples import CODECS, element, encoded, structs
 
 from .kafkas_messages import ask, class_of
 
-# Not Kafka's; and keys of group records, in which the type's number stands where others have their version.
+# Not Kafka's.
 OTHERS = (
     *("MirrorAppendRequest", "MirrorAppendResponse", "MirrorLinkRecord"),
     *("RaiseLeaderEpochRequest", "RaiseLeaderEpochResponse"),
-    *("OffsetCommitKey", "GroupMetadataKey"),
 )
 KAFKAS = [codec for name, codec in CODECS.items() if name not in OTHERS]
 # Kafka names Produce v0-2 to clients and refuses them; the newest version of InitProducerId is not released yet.
@@ -173,6 +172,9 @@ def plain(message: Struct, version: int) -> dict[str, Any]:
 
 
 def is_default(field: Field, value: Any) -> bool:
+    if field.kind == "struct" and field.default == ():
+        assert field.struct is not None
+        return bool(value == field.struct())
     return bool(value == ([] if field.default == () else field.default))
 
 

@@ -1,15 +1,17 @@
-"""What `__consumer_offsets` holds for classic groups: committed offsets and group metadata, in Kafka's layouts.
+"""What `__consumer_offsets` holds: committed offsets, classic groups and consumer groups, in Kafka's layouts.
 
-A key starts with an int16 that says which record it is (0 and 1 a committed offset, 2 a group); a value starts with
-an int16 that is its version; a null value is a tombstone. Records of newer kinds of groups are not read here.
+A key starts with an int16 that says which record it is (0 and 1 a committed offset, 2 a classic group, 3 to 8 and 16 a
+consumer group); a value starts with an int16 that is its version; a null value is a tombstone. `_KINDS` has them all.
+Records of newer kinds of groups are not read here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import DecodeError
 from ..schema import Codec, Struct, array, int32, int64, octets, string, uuid
+from . import consumer_group_records as c
 
 
 class OffsetCommitKey(Struct):
@@ -51,57 +53,77 @@ class GroupMetadataValue(Struct):
     members: list[MemberMetadata] = array(MemberMetadata)
 
 
-OFFSET_COMMIT_KEY_TYPES = (0, 1)
-GROUP_METADATA_KEY_TYPE = 2
-OFFSET_COMMIT_VALUE_VERSION = 4  # what Kafka 4.4 writes: offsets with the topic's id,
-GROUP_METADATA_VALUE_VERSION = 3  # and groups in the layout from before flexible versions
+class Kind(NamedTuple):
+    """One type of record. written: the version in which Kafka 4.4 writes the value."""
+
+    key: Codec
+    value: Codec
+    written: int = 0
+
+
 EXPIRING_OFFSET_VALUE_VERSION = 1  # of offsets that say how long they live: the only one that can
 
-_OFFSET_COMMIT_KEY = Codec(OffsetCommitKey, "OffsetCommitKey", "0-1", "none")
-_GROUP_METADATA_KEY = Codec(GroupMetadataKey, "GroupMetadataKey", "2", "none")
-_OFFSET_COMMIT_VALUE = Codec(OffsetCommitValue, "OffsetCommitValue", "0-4", "4+")
-_GROUP_METADATA_VALUE = Codec(GroupMetadataValue, "GroupMetadataValue", "0-4", "4+")
 
-CODECS = (_OFFSET_COMMIT_KEY, _GROUP_METADATA_KEY, _OFFSET_COMMIT_VALUE, _GROUP_METADATA_VALUE)
+def _kind(key: type[Struct], value: type[Struct]) -> Kind:
+    """A type of record that is flexible from its first version on, as all newer ones are."""
+    return Kind(Codec(key, key.__name__, "0", "none"), Codec(value, value.__name__, "0", "0+"))
 
-Key = OffsetCommitKey | GroupMetadataKey
-Value = OffsetCommitValue | GroupMetadataValue
+
+_OFFSET_COMMIT = Kind(
+    Codec(OffsetCommitKey, "OffsetCommitKey", "0", "none"),
+    Codec(OffsetCommitValue, "OffsetCommitValue", "0-4", "4+"),
+    4,  # with the topic's id
+)
+_KINDS: dict[int, Kind] = {
+    0: _OFFSET_COMMIT,
+    1: _OFFSET_COMMIT,
+    2: Kind(
+        Codec(GroupMetadataKey, "GroupMetadataKey", "0", "none"),
+        Codec(GroupMetadataValue, "GroupMetadataValue", "0-4", "4+"),
+        3,  # the layout from before flexible versions
+    ),
+    3: _kind(c.ConsumerGroupMetadataKey, c.ConsumerGroupMetadataValue),
+    4: _kind(c.ConsumerGroupPartitionMetadataKey, c.ConsumerGroupPartitionMetadataValue),
+    5: _kind(c.ConsumerGroupMemberMetadataKey, c.ConsumerGroupMemberMetadataValue),
+    6: _kind(c.ConsumerGroupTargetAssignmentMetadataKey, c.ConsumerGroupTargetAssignmentMetadataValue),
+    7: _kind(c.ConsumerGroupTargetAssignmentMemberKey, c.ConsumerGroupTargetAssignmentMemberValue),
+    8: _kind(c.ConsumerGroupCurrentMemberAssignmentKey, c.ConsumerGroupCurrentMemberAssignmentValue),
+    16: _kind(c.ConsumerGroupRegularExpressionKey, c.ConsumerGroupRegularExpressionValue),
+}
+_NUMBERS: dict[type[Struct], int] = {kind.key.struct: number for number, kind in _KINDS.items()}  # the one written
+_BY_VALUE: dict[type[Struct], Kind] = {kind.value.struct: kind for kind in _KINDS.values()}
+
+CODECS = tuple(codec for kind in dict.fromkeys(_KINDS.values()) for codec in (kind.key, kind.value))
+
+Key = Any  # a struct of one of the keys
+Value = Any  # the struct that belongs to it
 
 
 def encode_key(key: Key) -> bytes:
-    if isinstance(key, OffsetCommitKey):
-        return b"\0\x01" + _OFFSET_COMMIT_KEY.encode_bytes(key, 1)
-    return b"\0\x02" + _GROUP_METADATA_KEY.encode_bytes(key, 2)
+    number = _NUMBERS[type(key)]
+    return number.to_bytes(2, "big") + _KINDS[number].key.encode_bytes(key, 0)
 
 
 def decode_key(key: Any) -> Key | None:
     """None for a kind of record that is not known here: skip it. Raises DecodeError."""
-    number = _int16(key)
-    if number in OFFSET_COMMIT_KEY_TYPES:
-        return _OFFSET_COMMIT_KEY.decode(key, 2, number)[0]
-    if number == GROUP_METADATA_KEY_TYPE:
-        return _GROUP_METADATA_KEY.decode(key, 2, number)[0]
-    return None
+    kind = _KINDS.get(_int16(key))
+    return None if kind is None else kind.key.decode(key, 2, 0)[0]
 
 
 def encode_value(value: Value, version: int | None = None) -> bytes:
     """The value in the version that Kafka writes, unless another is asked for."""
-    if isinstance(value, OffsetCommitValue):
-        codec, default = _OFFSET_COMMIT_VALUE, OFFSET_COMMIT_VALUE_VERSION
-        if value.expire_timestamp != -1:
-            default = EXPIRING_OFFSET_VALUE_VERSION
-    else:
-        codec, default = _GROUP_METADATA_VALUE, GROUP_METADATA_VALUE_VERSION
-    version = default if version is None else version
-    return version.to_bytes(2, "big") + codec.encode_bytes(value, version)
+    kind = _BY_VALUE[type(value)]
+    if version is None:
+        expires = isinstance(value, OffsetCommitValue) and value.expire_timestamp != -1
+        version = EXPIRING_OFFSET_VALUE_VERSION if expires else kind.written
+    return version.to_bytes(2, "big") + kind.value.encode_bytes(value, version)
 
 
-def decode_value(key: Key, value: Any) -> Any:
+def decode_value(key: Key, value: Any) -> Value | None:
     """The value that belongs to a decoded key, or None for a tombstone. Raises DecodeError."""
     if value is None:
         return None
-    codec = _OFFSET_COMMIT_VALUE if isinstance(key, OffsetCommitKey) else _GROUP_METADATA_VALUE
-    return codec.decode(value, 2, _int16(value))[0]
+    return _KINDS[_NUMBERS[type(key)]].value.decode(value, 2, _int16(value))[0]
 
 
 def _int16(buf: Any) -> int:

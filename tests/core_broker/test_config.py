@@ -43,7 +43,7 @@ def test_unknown_option_is_named():
     ("name", "value", "said"),
     [
         ("num.network.threads", "5", "one loop serves all connections"),
-        ("group.consumer.min.session.timeout.ms", "1", "groups are of the classic protocol"),
+        ("group.share.min.session.timeout.ms", "1", "there are no share groups"),
         ("zookeeper.connect", "localhost", "there is no ZooKeeper"),  # of earlier versions
     ],
 )

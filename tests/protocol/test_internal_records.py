@@ -4,6 +4,11 @@ import pytest
 
 from isthmus.protocol.errors import DecodeError
 from isthmus.protocol.messages import consumer_protocol, control_records, envelope, group_records, metadata_records
+from isthmus.protocol.messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
 from isthmus.protocol.messages.consumer_protocol import Assignment, Subscription, TopicPartition
 from isthmus.protocol.messages.group_records import (
     GroupMetadataKey,
@@ -123,8 +128,22 @@ def test_group_metadata_round_trips_in_every_version():
     assert group_records.encode_value(value)[:2] == b"\0\3"
 
 
+def test_a_consumer_groups_member_says_whether_it_speaks_the_classic_protocol():
+    """In Kafka's records a null is a tagged field of one byte, 0, and what is at its defaults is left out."""
+    null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    raw = group_records.encode_value(null)
+    assert raw == b"\0\0" + b"\1\1\1\1\1\1\xff\xff\xff\xff\1" + b"\1\0\1\0"
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+    assert group_records.encode_key(key) == b"\0\5\0\1g\0\1m"
+    assert group_records.decode_value(key, raw) == null
+    assert group_records.decode_value(key, raw[:13] + b"\0").classic_member_metadata == ClassicMemberMetadata()
+    spoken = ConsumerGroupMemberMetadataValue(classic_member_metadata=ClassicMemberMetadata(session_timeout_ms=5))
+    assert group_records.encode_value(spoken)[13:] == b"\1\0\x07\1\0\0\0\5\1\0"
+    assert group_records.decode_value(key, group_records.encode_value(spoken)) == spoken
+
+
 def test_unknown_group_records_are_passed_over_and_short_ones_refused():
-    assert group_records.decode_key(b"\0\x03\0\2gg") is None
+    assert group_records.decode_key(b"\0\x09\0\2gg") is None
     for raw in (b"", b"\0", b"\0\1\0\2gg"):
         with pytest.raises(DecodeError):
             group_records.decode_key(raw)
