@@ -53,7 +53,12 @@ class StreamWorker:
         self.runtime = runtime or system()
         self.topics = app.input_topics()
         self.running: dict[int, TaskRun] = {}
-        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="none")  # positions come from the changelog
+        self.consumer = Consumer(
+            client,
+            group_id=app.id,
+            auto_offset_reset="none",  # positions come from the changelog
+            max_poll_interval_ms=None,  # tasks are restored inside polls, and agents may take long between them
+        )
         self.producer = Producer(client, linger_ms=5, compression="lz4")
         self.skipped_total = 0
         self.processed_total = 0
