@@ -122,6 +122,7 @@ class Consumer:
         self._on_lost: Callback | None = None
         self._closed = False
         self._chunks: deque[Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
+        self._aside: deque[Chunk] = deque()  # of paused partitions
         self._lookup: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
 
     # --- What to read -------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ class Consumer:
             if offset is not None:
                 _check_offset(tp, offset)
         # Fetched records stay only where the partition stays and keeps its position.
-        self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
+        self._forget([each.tp for each in (*self._chunks, *self._aside) if positions.get(each.tp, -1) is not None])
         self._assign(dict(positions))
 
     def _assign(self, positions: dict[TopicPartition, int | None]) -> None:
@@ -200,11 +201,42 @@ class Consumer:
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue at an offset. Raises ClientError for a partition that is not assigned."""
-        if tp not in self._fetcher.positions:
-            raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        self._assigned([tp])
         _check_offset(tp, offset)
         self._forget([tp])
         self._fetcher.seek(tp, offset)
+
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions, and fetch no more, until `resume`: nothing is lost, and polls keep the
+        membership of the group. A rebalance that takes a partition away ends its pause. Raises ClientError for a
+        partition that is not assigned."""
+        for tp in self._assigned(tps):
+            self._fetcher.pause(tp)
+        self._part()
+
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
+        """Go on with these partitions. Raises ClientError for a partition that is not assigned."""
+        for tp in self._assigned(tps):
+            self._fetcher.resume(tp)
+        self._part()
+        if self._chunks:
+            self._fetcher.arrived.set()  # for a poll under way
+
+    def _part(self) -> None:
+        """Put what is at hand of paused partitions aside, and back what is of others."""
+        at_hand = [*self._chunks, *self._aside]
+        self._chunks = deque(each for each in at_hand if each.tp not in self._fetcher.paused)
+        self._aside = deque(each for each in at_hand if each.tp in self._fetcher.paused)
+
+    def paused(self) -> list[TopicPartition]:
+        return list(self._fetcher.paused)
+
+    def _assigned(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+        wanted = list(tps)
+        for tp in wanted:
+            if tp not in self._fetcher.positions:
+                raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        return wanted
 
     def position(self, tp: TopicPartition) -> int | None:
         """Offset after the last record that was returned; None before the first position is known."""
@@ -212,7 +244,7 @@ class Consumer:
 
     def _place(self, tp: TopicPartition) -> tuple[int | None, int]:
         """The position, and the leader epoch of the record before it; -1 if that is not known."""
-        for chunk in self._chunks:
+        for chunk in (*self._chunks, *self._aside):
             if chunk.tp == tp:
                 return chunk.position, chunk.epoch
         found = self._fetcher.positions.get(tp)
@@ -471,6 +503,7 @@ class Consumer:
     def _forget(self, tps: Iterable[TopicPartition]) -> None:
         gone = dict.fromkeys(tps)
         self._chunks = deque(each for each in self._chunks if each.tp not in gone)
+        self._aside = deque(each for each in self._aside if each.tp not in gone)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, timeout_ms: float = API_TIMEOUT_MS
@@ -531,7 +564,7 @@ class Consumer:
                     await self._give(membership, step)
         finally:
             self._closed = True
-            self._chunks.clear()
+            self._forget(self._fetcher.positions)
             self._assign({})
             if self._lookup is not None:
                 self._lookup.cancel()

@@ -10,6 +10,7 @@ LEADERS = "tests/client/test_consumer_leaders.py"
 BATCHES = "tests/client/test_consumer_batches.py"
 COMMITS = "tests/client/test_group_commits.py"
 REBALANCES = "tests/client/test_group_rebalances.py"
+PAUSES = "tests/client/test_pauses.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -141,9 +142,51 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_seek_keeps_what_was_fetched",
         FETCHER,
-        "        self.ready = deque(each for each in self.ready if each.tp != tp)\n",
+        "        for queue in (self.ready, self._aside):\n            _take_out(queue, tp)\n",
         "",
         (f"{TURNS}::test_a_seek_drops_what_was_being_fetched",),
+    ),
+    Mutant(
+        "a_pause_returns_what_a_poll_had_begun",
+        CONSUMER,
+        "            self._fetcher.pause(tp)\n        self._part()\n",
+        "            self._fetcher.pause(tp)\n",
+        (f"{PAUSES}::test_what_is_paused_waits_and_goes_on_where_it_was",),
+    ),
+    Mutant(
+        "a_pause_returns_what_was_fetched",
+        FETCHER,
+        "        self._aside.extend(_take_out(self.ready, tp))\n",
+        "",
+        (f"{PAUSES}::test_what_is_paused_waits_and_goes_on_where_it_was",),
+    ),
+    Mutant(
+        "a_pause_returns_what_is_being_fetched",
+        FETCHER,
+        "        if answer.tp in self.paused:  # since the request\n",
+        "        if False:\n",
+        (f"{PAUSES}::test_an_answer_that_comes_after_the_pause_waits_too",),
+    ),
+    Mutant(
+        "what_is_paused_is_fetched",
+        FETCHER,
+        "                and tp not in self.paused\n",
+        "",
+        (f"{PAUSES}::test_a_seek_counts_while_paused_and_ends_no_pause",),
+    ),
+    Mutant(
+        "what_is_paused_keeps_the_waits_of_others_short",
+        FETCHER,
+        "            p.buffered and tp not in self.paused and self._node",
+        "            p.buffered and self._node",
+        (f"{PAUSES}::test_what_is_paused_costs_no_requests",),
+    ),
+    Mutant(
+        "a_resume_wakes_no_poll",
+        CONSUMER,
+        "        if self._chunks:\n            self._fetcher.arrived.set()  # for a poll under way\n",
+        "",
+        (f"{PAUSES}::test_a_poll_under_way_returns_what_is_resumed",),
     ),
     Mutant(
         "a_seek_keeps_what_was_wrong_with_the_old_position",
