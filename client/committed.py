@@ -21,7 +21,6 @@ PUT_OUT = frozenset(
     }
 )
 NOT_NOW = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})
-STALE = "the coordinator has this member in another epoch, which a heartbeat is to bring"
 NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
 
 
@@ -119,9 +118,9 @@ async def commit_offsets(
                 if code in PUT_OUT and as_member:
                     error = not_a_member(group, code)
                     membership.told_of_loss(code, generation)
-                elif code == ErrorCode.STALE_MEMBER_EPOCH and as_member:
+                elif code == ErrorCode.STALE_MEMBER_EPOCH and as_member:  # a heartbeat brings the present one
                     membership.told_of_loss(code, generation)
-                    await operation.again(KafkaError.of(ErrorCode.REBALANCE_IN_PROGRESS, f"{error.message}: {STALE}"))
+                    await operation.pause(error)
                     if given_up != membership.holdings.given_up:
                         raise error  # a partition of it may be another member's since
                     request.generation_id_or_member_epoch = generation = membership.generation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -12,23 +11,16 @@ from isthmus.client import TopicPartition
 from isthmus.client.consumer_member import ConsumerMember, Phase
 from isthmus.client.holdings import Give, Step, Take
 from isthmus.client.membership import Subscription
-from isthmus.protocol.errors import ErrorCode
-from isthmus.protocol.messages import consumer_group_heartbeat as wire
+from tests.client.modelled import Coordinator, Known, answer
 
-T, U = b"t".ljust(16, b"1"), b"u".ljust(16, b"1")
-NAMES = {T: "t", U: "u"}
+T = b"t".ljust(16, b"\1")
+NAMES = {T: "t"}
 
 
 def member(name: str = "m", instance_id: str | None = None, pattern: str | None = None) -> ConsumerMember:
     made = ConsumerMember("g", name, instance_id, "rack", 60_000, "uniform")
     made.subscription = Subscription((), pattern) if pattern else Subscription(("u", "t"))
     return made
-
-
-def answer(epoch: int, assigned: dict[bytes, list[int]] | None = None) -> Any:
-    parts = [wire.TopicPartitions(topic_id=topic_id, partitions=each) for topic_id, each in (assigned or {}).items()]
-    assignment = None if assigned is None else wire.Assignment(topic_partitions=parts)
-    return wire.Response(member_id="m", member_epoch=epoch, heartbeat_interval_ms=5_000, assignment=assignment)
 
 
 def polled(one: ConsumerMember) -> list[Step]:
@@ -162,7 +154,7 @@ def test_a_pattern_is_sent_and_taken_back() -> None:
 
 def test_an_assignment_does_not_wait_for_topics_without_names() -> None:
     one = joined(0)
-    other = b"other".ljust(16, b"1")
+    other = b"other".ljust(16, b"\1")
     one.heartbeat()
     one.answered(answer(3, {T: [0, 1], other: [5]}))
     assert one.nameless == [other]
@@ -213,85 +205,10 @@ def test_a_static_member_leaves_for_a_while(instance_id: str | None, epoch: int)
 # --- A group of them --------------------------------------------------------------------------------
 
 
-class Known:
-    """A member as the coordinator knows it."""
-
-    def __init__(self) -> None:
-        self.epoch = self.previous_epoch = -1
-        self.assigned: frozenset[int] = frozenset()
-        self.to_revoke: frozenset[int] = frozenset()  # until it is acknowledged
-
-
-class Coordinator:
-    """The rules of KIP-848 for a topic: target assignments by group epoch; a partition goes to nobody before its last
-    owner has acknowledged that it gave it up."""
-
-    def __init__(self, partitions: int) -> None:
-        self.partitions = partitions
-        self.epoch = 0
-        self.members: dict[str, Known] = {}
-
-    def target(self, name: str) -> frozenset[int]:
-        names = sorted(self.members)
-        first, step = (names.index(name) + self.epoch) % len(names), len(names)
-        return frozenset(range(first, self.partitions, step))
-
-    def remove(self, name: str) -> None:
-        del self.members[name]
-        self.epoch += 1
-
-    def heard(self, request: Any) -> Any:
-        name, epoch = request.member_id, request.member_epoch
-        if epoch < 0:
-            if name in self.members:
-                self.remove(name)
-            return wire.Response(member_epoch=epoch)
-        if epoch == 0:
-            assert (
-                request.topic_partitions == [] and request.subscribed_topic_names and request.rebalance_timeout_ms > 0
-            )
-            self.members[name] = Known()
-            self.epoch += 1
-        known = self.members.get(name)
-        if known is None:
-            return wire.Response(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        said = None if request.topic_partitions is None else frozenset(_partitions(request.topic_partitions))
-        is_late = epoch == known.previous_epoch and said is not None and said <= known.assigned
-        if epoch not in (0, known.epoch) and not is_late:
-            self.remove(name)
-            return wire.Response(error_code=ErrorCode.FENCED_MEMBER_EPOCH)
-        before = known.assigned
-        self.reconcile(name, known, said)
-        is_full = said is not None or request.subscribed_topic_names is not None
-        if known.assigned == before and not is_full:
-            return answer(known.epoch)
-        return answer(known.epoch, {T: sorted(known.assigned)})
-
-    def reconcile(self, name: str, known: Known, said: frozenset[int] | None) -> None:
-        if known.to_revoke:
-            if said is None or said & known.to_revoke:
-                return
-            known.to_revoke = frozenset()
-        target = self.target(name)
-        if gone := known.assigned - target:
-            known.assigned = known.assigned & target
-            if said is None or said & gone:
-                known.to_revoke = gone
-                return
-        taken = {p for other in self.members.values() if other is not known for p in other.assigned | other.to_revoke}
-        known.assigned = target - taken
-        if known.epoch != self.epoch:
-            known.previous_epoch, known.epoch = known.epoch, self.epoch
-
-
-def _partitions(parts: Iterable[Any]) -> list[int]:
-    return [partition for each in parts for partition in each.partitions]
-
-
 class Group:
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.coordinator = Coordinator(random.randrange(1, 9))
+        self.coordinator = Coordinator(T, random.randrange(1, 9))
         self.members: dict[str, ConsumerMember] = {}
         self.made = 0
 
