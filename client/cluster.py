@@ -459,6 +459,16 @@ class Client:
     def topic_name(self, topic_id: bytes) -> str | None:
         return next((name for name, each in self.topics.items() if each.topic_id == topic_id), None)
 
+    async def names_of(self, topic_ids: Iterable[bytes], timeout_ms: float = REQUEST_TIMEOUT_MS) -> dict[bytes, str]:
+        """Names of topics, whose metadata is asked for where they are not known; without those that do not exist."""
+        wanted = list(topic_ids)
+        unknown = [topic_id for topic_id in wanted if self.topic_name(topic_id) is None]
+        if unknown:
+            topics = [metadata.MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
+            request = metadata.Request(topics=topics, allow_auto_topic_creation=False)
+            self.learn(await self.ask_any(request, timeout_ms / 1000))
+        return {topic_id: name for topic_id in wanted if (name := self.topic_name(topic_id)) is not None}
+
     def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
         """What keeps a partition from having a leader, as last refreshed, with the way out; None where it has one."""
         if self.leader(tp) is not None:

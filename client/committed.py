@@ -9,9 +9,18 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import offset_commit, offset_fetch
 from .coordinator import Coordinator
 from .errors import ClientError
-from .membership import PUT_OUT, Membership
+from .membership import Membership
 from .types import TopicPartition
 
+PUT_OUT = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+NOT_NOW = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})
 NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
 
 
@@ -70,8 +79,8 @@ async def commit_offsets(
     membership: Membership, offsets: Mapping[TopicPartition, Committed], as_member: bool, timeout_ms: float
 ) -> None:
     """Commit as the group's member, or as a consumer that assigns its own partitions. Raises KafkaError:
-    ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if the group has removed this member, REBALANCE_IN_PROGRESS if it waits for
-    the next poll."""
+    ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH if the group has removed this member or partitions went
+    to others, REBALANCE_IN_PROGRESS if it waits for the next poll."""
     topics: dict[str, Any] = {}
     for tp, each in offsets.items():
         topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
@@ -86,18 +95,18 @@ async def commit_offsets(
     if not topics:
         return
     group = membership.group_id
-    if as_member and not membership.is_member:
+    if as_member and membership.generation < 0:
         # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
         raise not_a_member(group, ErrorCode.UNKNOWN_MEMBER_ID)
-    generation = membership.generation if as_member else -1
+    generation, given_up = membership.generation, membership.holdings.given_up
     request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
         group_id=group,
-        generation_id_or_member_epoch=generation,
+        generation_id_or_member_epoch=generation if as_member else -1,
         member_id=membership.member_id if as_member else "",
         group_instance_id=membership.instance_id if as_member else None,
         topics=list(topics.values()),
     )
-    async with membership.client.operation(f"commit of group {group}", timeout_ms) as operation:
+    async with membership.coordinator.client.operation(f"commit of group {group}", timeout_ms) as operation:
         while True:
             error: KafkaError | ClientError
             try:
@@ -113,11 +122,17 @@ async def commit_offsets(
                 error = KafkaError.of(code, f"group {group}, commit of {name}-{index}")
                 if code in PUT_OUT and as_member:
                     error = not_a_member(group, code)
-                    if generation == membership.generation:
-                        membership.put_out(code)
+                    membership.told_of_loss(code, generation)
+                elif code == ErrorCode.STALE_MEMBER_EPOCH and as_member:  # a heartbeat brings the present one
+                    membership.told_of_loss(code, generation)
+                    await operation.pause(error)
+                    if given_up != membership.holdings.given_up:
+                        raise error  # a partition of it may be another member's since
+                    request.generation_id_or_member_epoch = generation = membership.generation
+                    continue
             except (ClientError, KafkaError) as failed:
                 error = failed
-            if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if isinstance(error, KafkaError) and error.code in NOT_NOW:
                 raise error  # until the caller's next poll
             await operation.again(error)
 

@@ -12,13 +12,17 @@ from typing import Any
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import DECODE_BYTES_MAX, Record
 from .chunk import Chunk
+from .classic_membership import ClassicMembership
 from .cluster import Client
 from .committed import Committed, commit_offsets, fetch_committed, not_a_member
+from .consumer_membership import ConsumerMembership
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
 from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, Fetcher, Position
-from .membership import Membership
+from .holdings import Give, Take
+from .membership import Membership, Polls, Subscription
 from .offsets import fetch_offsets
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
+from .patterns import check_pattern
 from .raw import ISOLATIONS
 from .types import ConsumedRecord, GroupMetadata, TopicPartition
 
@@ -26,6 +30,9 @@ log = logging.getLogger("isthmus.client")
 
 TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 RESETS = ("earliest", "latest", "none")
+CLASSIC, CONSUMER = "classic", "consumer"
+SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS = 10_000, 1_000  # of classic members
+ASSIGNORS = ("range", "cooperative-sticky")  # Kafka's default
 
 Callback = Callable[[list[TopicPartition]], Any]
 
@@ -48,11 +55,14 @@ class Consumer:
         *,
         auto_offset_reset: str = "earliest",
         isolation: str = "read_uncommitted",
+        group_protocol: str = CLASSIC,
         group_instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int | None = None,
         rebalance_timeout_ms: int = 60_000,
-        heartbeat_interval_ms: int = 1_000,
-        assignors: Sequence[str] = ("range", "roundrobin"),
+        heartbeat_interval_ms: int | None = None,
+        max_poll_interval_ms: int | None = 300_000,
+        assignors: Sequence[str] | None = None,
+        server_assignor: str | None = None,
         partition_max_bytes: int = PARTITION_MAX_BYTES,
         decode_max_bytes: int = DECODE_BYTES_MAX,
         client_rack: str = "",
@@ -68,55 +78,89 @@ class Consumer:
         self._isolation = ISOLATIONS[isolation]
         self._lane = client.new_lane("fetch")
         self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane, client_rack)
-        self._membership = (
-            Membership(
-                client,
-                group_id,
-                group_instance_id,
-                session_timeout_ms,
-                rebalance_timeout_ms,
-                heartbeat_interval_ms,
-                assignors,
-            )
-            if group_id
-            else None
-        )
+        self._polls = Polls(max_poll_interval_ms)
+        self._membership: Membership | None = None
+        if group_protocol == CONSUMER:
+            for name, value in (
+                ("session_timeout_ms", session_timeout_ms),
+                ("heartbeat_interval_ms", heartbeat_interval_ms),
+                ("assignors", assignors),
+            ):
+                if value is not None:
+                    raise ClientError(f"{name} is for group_protocol='{CLASSIC}': the cluster has an option of groups")
+            if group_id:
+                self._membership = ConsumerMembership(
+                    client,
+                    group_id,
+                    group_instance_id,
+                    self._polls,
+                    rebalance_timeout_ms=rebalance_timeout_ms,
+                    server_assignor=server_assignor,
+                    rack=client_rack,
+                )
+        elif group_protocol == CLASSIC:
+            if server_assignor is not None:
+                raise ClientError(f"server_assignor is for group_protocol='{CONSUMER}': choose by assignors")
+            if group_id:
+                self._membership = ClassicMembership(
+                    client,
+                    group_id,
+                    group_instance_id,
+                    self._polls,
+                    session_timeout_ms=session_timeout_ms or SESSION_TIMEOUT_MS,
+                    rebalance_timeout_ms=rebalance_timeout_ms,
+                    heartbeat_interval_ms=heartbeat_interval_ms or HEARTBEAT_INTERVAL_MS,
+                    assignors=ASSIGNORS if assignors is None else assignors,
+                    rack=client_rack,
+                )
+        else:
+            raise ClientError(f"group_protocol is '{group_protocol}', but must be {CLASSIC} or {CONSUMER}")
         self._subscribed = False
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
         self._on_lost: Callback | None = None
         self._closed = False
         self._chunks: deque[Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
-        self._joining: asyncio.Task[None] | None = None  # a rebalance under way, over many polls perhaps
-        self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
+        self._aside: deque[Chunk] = deque()  # of paused partitions
         self._lookup: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
 
     # --- What to read -------------------------------------------------------------------------------
 
     async def subscribe(
         self,
-        topics: Iterable[str],
+        topics: Iterable[str] = (),
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
+        *,
+        pattern: str | None = None,
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
         be async, and run inside polls; on_assigned may `seek`. Only the callbacks can make a poll exceed its time.
         Another call replaces the topics; one with no topics ends the reading.
 
-        on_revoked is called before partitions are given up, and may commit. on_lost is called instead if the group has
-        removed this member, for example after session_timeout_ms without a heartbeat: others may have the partitions,
-        and a commit is refused. Without on_lost, on_revoked is called in this case, as in Kafka's consumer."""
+        pattern: instead of topics, a regular expression for their whole names; topics that are created later are read,
+        too. A classic member matches it itself, as Python does; in the consumer protocol the broker does (RE2), and a
+        poll raises INVALID_REGULAR_EXPRESSION.
+
+        on_assigned is called with the partitions that are new, after each join even if there are none. on_revoked is
+        called before partitions are given up, and may commit. on_lost is called instead if the group has removed this
+        member, for example after session_timeout_ms without a heartbeat: others may have the partitions, and a commit
+        is refused. Without on_lost, on_revoked is called in this case, as in Kafka's consumer."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
         if isinstance(topics, str):
             raise ClientError(f"subscribe() takes a list of topics: write ['{topics}']")
-        wanted = list(topics)
-        if not wanted and not self._subscribed:
+        wanted = list(dict.fromkeys(topics))
+        if wanted and pattern is not None:
+            raise ClientError("subscribe() takes topics or a pattern, not both")
+        if not wanted and pattern is None and not self._subscribed:
             raise ClientError("subscribe() was given no topic to read: name at least one")
         for each in wanted:
             check_topic_name(each)
-        self._membership.subscribe(wanted)
+        if pattern is not None and isinstance(self._membership, ClassicMembership):
+            check_pattern(pattern)
+        self._membership.subscribe(Subscription(tuple(wanted), pattern))
         self._subscribed = True
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         try:
@@ -138,7 +182,7 @@ class Consumer:
             if offset is not None:
                 _check_offset(tp, offset)
         # Fetched records stay only where the partition stays and keeps its position.
-        self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
+        self._forget([each.tp for each in (*self._chunks, *self._aside) if positions.get(each.tp, -1) is not None])
         self._assign(dict(positions))
 
     def _assign(self, positions: dict[TopicPartition, int | None]) -> None:
@@ -152,17 +196,46 @@ class Consumer:
     @property
     def must_poll(self) -> bool:
         """Whether the group waits for this member's next poll, as in a rebalance."""
-        if not self._subscribed or self._membership is None:
-            return False
-        return self._membership.must_join or self._joining is not None or self._joined is not None
+        return self._subscribed and self._membership is not None and self._membership.must_poll
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue at an offset. Raises ClientError for a partition that is not assigned."""
-        if tp not in self._fetcher.positions:
-            raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        self._assigned([tp])
         _check_offset(tp, offset)
         self._forget([tp])
         self._fetcher.seek(tp, offset)
+
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions, and fetch no more, until `resume`: nothing is lost, and polls keep the
+        membership of the group. A rebalance that takes a partition away ends its pause. Raises ClientError for a
+        partition that is not assigned."""
+        for tp in self._assigned(tps):
+            self._fetcher.pause(tp)
+        self._part()
+
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
+        """Go on with these partitions. Raises ClientError for a partition that is not assigned."""
+        for tp in self._assigned(tps):
+            self._fetcher.resume(tp)
+        self._part()
+        if self._chunks:
+            self._fetcher.arrived.set()  # for a poll under way
+
+    def _part(self) -> None:
+        """Put what is at hand of paused partitions aside, and back what is of others."""
+        at_hand = [*self._chunks, *self._aside]
+        self._chunks = deque(each for each in at_hand if each.tp not in self._fetcher.paused)
+        self._aside = deque(each for each in at_hand if each.tp in self._fetcher.paused)
+
+    def paused(self) -> list[TopicPartition]:
+        return list(self._fetcher.paused)
+
+    def _assigned(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+        wanted = list(tps)
+        for tp in wanted:
+            if tp not in self._fetcher.positions:
+                raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        return wanted
 
     def position(self, tp: TopicPartition) -> int | None:
         """Offset after the last record that was returned; None before the first position is known."""
@@ -170,7 +243,7 @@ class Consumer:
 
     def _place(self, tp: TopicPartition) -> tuple[int | None, int]:
         """The position, and the leader epoch of the record before it; -1 if that is not known."""
-        for chunk in self._chunks:
+        for chunk in (*self._chunks, *self._aside):
             if chunk.tp == tp:
                 return chunk.position, chunk.epoch
         found = self._fetcher.positions.get(tp)
@@ -249,7 +322,9 @@ class Consumer:
 
     async def _wait(self, deadline: float) -> None:
         """Wait for data, an error, the end of a look-up, or a rebalance."""
-        seconds = max(0.0, deadline - asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        seconds = max(0.0, deadline - loop.time())
+        self._polls.seen(loop.time(), waits=True)
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._fetcher.arrived.wait())]
         if self._membership is not None and self._subscribed:
             waits.append(asyncio.ensure_future(self._membership.changed.wait()))
@@ -257,12 +332,14 @@ class Consumer:
             lookups = [self._lookup] if self._lookup is not None else []
             await asyncio.wait([*waits, *lookups], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._polls.seen(loop.time())
             for each in waits:
                 each.cancel()
 
     async def _prepare(self, deadline: float) -> None:
         """Rebalance, and begin to look up positions, before data may be given out."""
         self._check_open()
+        self._polls.seen(asyncio.get_running_loop().time())
         if self._subscribed:
             await self._rebalance(deadline)
         elif not self._fetcher.positions:
@@ -359,61 +436,57 @@ class Consumer:
     # --- The group ----------------------------------------------------------------------------------
 
     async def _rebalance(self, deadline: float) -> None:
-        """Join if necessary, as far as the time allows. The next poll continues where this one stopped, even if it was
-        cancelled by its caller."""
+        """Do what the group asks of a poll. The next poll continues where this one stopped, even if it was cancelled
+        by its caller."""
         membership = self._membership
         assert membership is not None
-        loop = asyncio.get_running_loop()
+        membership.changed.clear()
         if membership.error is not None:
             error, membership.error = membership.error, None
             raise error
-        while membership.must_join or self._joining is not None or self._joined is not None:
-            if self._joining is None and membership.must_join:
-                await self._give_up()
-                membership.changed.clear()
-                self._joined = None
-                name = f"{self.client.client_id} joins {self.group_id}"
-                self._joining = loop.create_task(membership.join(), name=name)
-            if self._joining is not None:
-                await asyncio.wait([self._joining], timeout=max(0.0, deadline - loop.time()))
-                self._check_open()  # since a `close` ends the join
-                if not self._joining.done():
-                    return
-                joined, self._joining = self._joining, None
-                joined.result()
-                self._joined = membership.assigned
-            assert self._joined is not None
-            unknown = dict.fromkeys(tp.topic for tp in self._joined if self.client.leader(tp) is None)
-            if unknown:
-                remaining_ms = (deadline - loop.time()) * 1000
-                await self.client.wait_for_topics(list(unknown), min(TOPICS_TIMEOUT_MS, remaining_ms))
-                self._check_open()
-            self._assign(dict.fromkeys(self._joined))
-            await self._call(self._on_assigned, self._joined)
-            self._check_open()
-            self._joined = None
+        while (step := membership.step()) is not None:
+            if isinstance(step, Give):
+                await self._give(membership, step)
+            else:
+                await self._wait_for_leaders(step.tps, deadline)
+                if membership.step() == step:
+                    await self._take(membership, step)
 
-    async def _give_up(self) -> None:
-        """Call the callback, then give up all partitions, even if the callback raises; the next poll joins. A callback
-        that is cancelled is called again."""
-        held = list(self._fetcher.positions)
-        if not held:
+    async def _wait_for_leaders(self, tps: Sequence[TopicPartition], deadline: float) -> None:
+        unknown = dict.fromkeys(tp.topic for tp in tps if self.client.leader(tp) is None)
+        if unknown:
+            remaining_ms = (deadline - asyncio.get_running_loop().time()) * 1000
+            await self.client.wait_for_topics(list(unknown), min(TOPICS_TIMEOUT_MS, remaining_ms))
+            self._check_open()
+
+    async def _take(self, membership: Membership, step: Take) -> None:
+        """Read more, and call the callback, which is called again if it was cancelled or has failed."""
+        self._assign(dict.fromkeys([*self._fetcher.positions, *step.tps]))
+        membership.holdings.begun(step)
+        await self._call(self._on_assigned, step.tps)
+        self._check_open()
+        membership.holdings.done(step)
+
+    async def _give(self, membership: Membership, step: Give) -> None:
+        """Call the callback, then give partitions up, even if it raises. A callback that is cancelled is called
+        again."""
+        if not step.tps:
             return
         try:
-            await self._call(self._on_lost if self._is_lost else self._on_revoked, held)
+            await self._call(self._on_lost if self._is_lost(step) else self._on_revoked, step.tps)
         except Exception:
-            self._drop_all()
+            self._drop(membership, step)
             raise
-        self._drop_all()
+        self._drop(membership, step)
 
-    @property
-    def _is_lost(self) -> bool:
-        """Whether on_lost is to be called for the present partitions."""
-        return self._on_lost is not None and self._membership is not None and not self._membership.is_member
+    def _is_lost(self, step: Give) -> bool:
+        """Whether on_lost is to be called."""
+        return self._on_lost is not None and step.is_lost
 
-    def _drop_all(self) -> None:
-        self._chunks.clear()
-        self._assign({})
+    def _drop(self, membership: Membership, step: Give) -> None:
+        self._forget(step.tps)
+        self._assign({tp: None for tp in self._fetcher.positions if tp not in step.tps})
+        membership.holdings.done(step)
 
     async def _call(self, callback: Callback | None, tps: list[TopicPartition]) -> None:
         if callback is not None:
@@ -429,6 +502,7 @@ class Consumer:
     def _forget(self, tps: Iterable[TopicPartition]) -> None:
         gone = dict.fromkeys(tps)
         self._chunks = deque(each for each in self._chunks if each.tp not in gone)
+        self._aside = deque(each for each in self._aside if each.tp not in gone)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, timeout_ms: float = API_TIMEOUT_MS
@@ -461,7 +535,7 @@ class Consumer:
             raise ClientError("group_metadata() needs a group_id")
         if not self._subscribed:
             return GroupMetadata(membership.group_id)
-        if not membership.is_member:
+        if membership.generation < 0:
             raise not_a_member(membership.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         return GroupMetadata(membership.group_id, membership.generation, membership.member_id, membership.instance_id)
 
@@ -480,22 +554,25 @@ class Consumer:
         released in either case. A poll in progress ends with ClientError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
+        membership = self._membership
         try:
-            if self._subscribed:
-                what = f"{'on_lost' if self._is_lost else 'on_revoked'} in close() of group {self.group_id}"
+            if self._subscribed and membership is not None:
+                step = membership.holdings.all()
+                what = f"{'on_lost' if self._is_lost(step) else 'on_revoked'} in close() of group {self.group_id}"
                 async with self.client.operation(what, timeout_ms):
-                    await self._give_up()
+                    await self._give(membership, step)
         finally:
             self._closed = True
-            self._drop_all()
-            tasks = [task for task in (self._joining, self._lookup) if task is not None]
-            for task in tasks:
-                task.cancel()
+            self._forget(self._fetcher.positions)
+            self._assign({})
+            if self._lookup is not None:
+                self._lookup.cancel()
             try:
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.gather(*([self._lookup] if self._lookup is not None else []), return_exceptions=True)
                 await self._fetcher.close()
-                if self._membership is not None:
-                    await self._membership.leave((deadline - loop.time()) * 1000)
+                if membership is not None:
+                    await membership.leave((deadline - loop.time()) * 1000)
+                    membership.changed.set()  # for a poll under way, which raises that
             finally:
                 await self.client.close_lane(self._lane)
 

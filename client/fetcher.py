@@ -127,6 +127,8 @@ class Fetcher:
         self.rack = rack
         self.positions: dict[TopicPartition, Position] = {}
         self.ready: deque[FetchedBatches] = deque()
+        self.paused: dict[TopicPartition, None] = {}
+        self._aside: deque[FetchedBatches] = deque()  # what was fetched of those
         self.arrived = asyncio.Event()
         self.unsettled: dict[TopicPartition, Position] = {}
         self._served = 0  # counts the times that a partition got data
@@ -145,18 +147,32 @@ class Fetcher:
                 self.positions[tp] = kept
             else:
                 self.positions[tp] = Position(offset, self.partition_max_bytes)
-        self.ready = deque(
-            each
-            for each in self.ready
-            if self.positions.get(each.tp) is not None and before.get(each.tp) is self.positions[each.tp]
-        )
+        self.paused = {tp: None for tp in self.paused if tp in self.positions}
+        for queue in (self.ready, self._aside):
+            for tp in dict.fromkeys(each.tp for each in queue):
+                if self.positions.get(tp) is not before[tp]:
+                    _take_out(queue, tp)
         self.unsettled = {tp: position for tp, position in self.positions.items() if not position.is_settled}
         self.wake()
 
     def seek(self, tp: TopicPartition, offset: int, epoch: int = -1) -> None:
         self.positions[tp] = Position(offset, self.partition_max_bytes, epoch)
-        self.ready = deque(each for each in self.ready if each.tp != tp)
+        for queue in (self.ready, self._aside):
+            _take_out(queue, tp)
         self.unsettled.pop(tp, None)
+        self.wake()
+
+    def pause(self, tp: TopicPartition) -> None:
+        """Give out nothing of a partition, and fetch no more of it."""
+        self.paused[tp] = None
+        self._aside.extend(_take_out(self.ready, tp))
+
+    def resume(self, tp: TopicPartition) -> None:
+        """Go on, with what was fetched before."""
+        self.paused.pop(tp, None)
+        self.ready.extend(_take_out(self._aside, tp))
+        if self.ready:
+            self.arrived.set()
         self.wake()
 
     def settle(self, tp: TopicPartition, position: Position, offset: int, epoch: int = -1) -> bool:
@@ -241,6 +257,7 @@ class Fetcher:
                 for tp, position in sorted(self.positions.items(), key=lambda each: each[1].served)
                 if position.fetch_offset is not None
                 and not position.buffered
+                and tp not in self.paused
                 and (position.paused_until <= now or position.failed_node != node)
                 and self._node(tp, position) == node
                 and self._is_of_its_topic(tp, position)
@@ -318,7 +335,9 @@ class Fetcher:
 
     def _holds(self, node: int) -> bool:
         """Whether data of the node waits for the user."""
-        return any(p.buffered and self._node(tp, p) == node for tp, p in self.positions.items())
+        return any(
+            p.buffered and tp not in self.paused and self._node(tp, p) == node for tp, p in self.positions.items()
+        )
 
     def _take_in(self, answer: RawFetch, position: Position, asked_offset: int, node: int) -> None:
         if (answer.error_code or answer.diverging_epoch is not None) and self.client.leader(answer.tp) != node:
@@ -365,6 +384,9 @@ class Fetcher:
         )
         position.fetch_offset, position.fetch_epoch = next_offset, epoch
         position.buffered = True
+        if answer.tp in self.paused:  # since the request
+            self._aside.append(fetched)
+            return
         self.ready.append(fetched)
         self.arrived.set()
 
@@ -466,6 +488,15 @@ class Fetcher:
         self.wake()
         if self.unsettled:
             self.arrived.set()  # a partition may have a leader now
+
+
+def _take_out(queue: deque[FetchedBatches], tp: TopicPartition) -> list[FetchedBatches]:
+    """What a queue has of a partition, which it then has no more."""
+    found = [each for each in queue if each.tp == tp]
+    rest = [each for each in queue if each.tp != tp]
+    queue.clear()
+    queue.extend(rest)
+    return found
 
 
 def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:

@@ -1,266 +1,172 @@
-"""Membership in a classic consumer group: join, sync, heartbeat, leave; the leader assigns.
+"""What the two kinds of membership in a group have in common: what the consumer asks of them, and their heartbeats.
 
-All changes of the assignment happen inside `join`, which the consumer calls from its polls, as Kafka's Java client
-does: user callbacks never run in parallel with the user's own code. Heartbeats continue by themselves, even while a
-rebalance waits for the user's poll. A member has its own connection to the coordinator, since a JoinGroup delays the
-requests after it.
+All changes of the assignment happen in the consumer's polls, as in Kafka's Java client: user callbacks never run in
+parallel with the user's own code. Heartbeats go on by themselves, even while a rebalance waits for the user's poll.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
 
-from ..protocol.errors import DecodeError, ErrorCode, KafkaError
-from ..protocol.messages import consumer_protocol as wire
-from ..protocol.messages import heartbeat, join_group, leave_group, sync_group
-from .assignors import ASSIGNORS
+from ..protocol.errors import KafkaError
 from .cluster import Client
-from .coordinator import COORDINATOR_GONE, Coordinator
-from .errors import ClientClosed, ClientError
-from .types import TopicPartition
+from .coordinator import Coordinator
+from .errors import ClientError
+from .holdings import Holdings, Step
 
-PROTOCOL_TYPE = "consumer"
+log = logging.getLogger("isthmus.client")
+
 LEAVE_TIMEOUT_MS = 5_000
-LOOK_S = 30.0  # how often the leader checks for new partitions of the group's topics
-LOOK_MISSING_S = 2.0  # the same while a topic is missing
-JOIN_ANEW = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-PUT_OUT = JOIN_ANEW | {ErrorCode.FENCED_INSTANCE_ID}
 
 
-class Membership:
-    """One member of one group."""
+class Subscription(NamedTuple):
+    """Topics by name, or all whose whole name matches a regular expression."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+
+class Membership(Protocol):
+    """One member of one group. changed: the next poll has something to do. error: raised by the next poll, once."""
+
+    coordinator: Coordinator
+    group_id: str
+    instance_id: str | None
+    polls: Polls
+    changed: asyncio.Event
+    error: Exception | None
+
+    @property
+    def holdings(self) -> Holdings: ...
+
+    @property
+    def member_id(self) -> str:
+        """Empty where the coordinator has not given one yet."""
+
+    @property
+    def generation(self) -> int:
+        """Or the member epoch; -1 while the group does not have this member."""
+
+    @property
+    def must_poll(self) -> bool:
+        """Whether the group waits for the next poll."""
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Join for this with the next poll, or with a join in progress."""
+
+    def step(self) -> Step | None:
+        """What a poll has to do next. Joins, by itself, when there is nothing before that."""
+
+    def told_of_loss(self, code: int, generation: int) -> None:
+        """A commit under this generation was refused with this code."""
+
+    async def leave(self, timeout_ms: float = LEAVE_TIMEOUT_MS) -> None:
+        """Stop, and leave the group as a member that is closed does, within the time. Without time the request is sent,
+        but its answer is not awaited."""
+
+
+class Polls:
+    """Whether the user polls as often as promised (`max.poll.interval.ms`). A poll that waits for data counts; one that
+    waits for the user's callback does not. max_ms None: there is no promise."""
+
+    def __init__(self, max_ms: float | None) -> None:
+        self.max_ms = max_ms
+        self._at = 0.0  # loop time of the last sign of a poll
+        self._waits = False
+
+    def seen(self, now: float, waits: bool = False) -> None:
+        """waits: from now until it is seen again, the poll waits for data."""
+        self._at, self._waits = now, waits
+
+    def left_s(self, now: float) -> float:
+        """Until the promise is broken."""
+        if self.max_ms is None or self._waits:
+            return float("inf")
+        return self._at + self.max_ms / 1000 - now
+
+
+class Heart:
+    """Sends heartbeats: one after each `interval_s`, at once when woken, and sooner after one that failed.
+
+    beat: sends one; False ends it. stalled: called instead, at the end, when the user does not poll any more. failed:
+    called, at the end, with an error that another attempt cannot help."""
 
     def __init__(
         self,
         client: Client,
         group_id: str,
-        instance_id: str | None,
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        heartbeat_interval_ms: int,
-        assignors: Sequence[str] = ("range", "roundrobin"),
+        interval_s: float,
+        polls: Polls,
+        beat: Callable[[], Awaitable[bool]],
+        stalled: Callable[[], Awaitable[None]],
+        failed: Callable[[Exception], None],
     ) -> None:
-        for name in assignors:
-            if name not in ASSIGNORS:
-                raise ClientError(f"there is no assignor {name}: choose from {', '.join(ASSIGNORS)}")
-        self.client = client
-        self.group_id = group_id
-        self.instance_id = instance_id
-        self.session_timeout_ms = session_timeout_ms
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.heartbeat_interval_s = heartbeat_interval_ms / 1000
-        self.assignors = list(assignors)
-        self.topics: list[str] = []
-        self.assigned: list[TopicPartition] = []  # from the last join
-        self.counts: dict[str, int] | None = None  # as leader: partitions by topic at the last assignment
-        self.member_id = ""
-        self.generation = -1  # -1 before the first join, and after removal
-        self.coordinator = Coordinator(client, group_id, client.new_lane("group"))
-        self.must_join = True
-        self.error: Exception | None = None
-        self.changed = asyncio.Event()  # the next poll has something to do
-        self._heart: asyncio.Task[None] | None = None
+        self.interval_s = interval_s
+        self._client = client
+        self._group_id = group_id
+        self._polls = polls
+        self._beat = beat
+        self._stalled = stalled
+        self._failed = failed
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     @property
-    def is_member(self) -> bool:
-        """Whether, as far as is known, the group has this member."""
-        return self.generation >= 0
+    def beats(self) -> bool:
+        return self._task is not None and not self._task.done()
 
-    def subscribe(self, topics: Sequence[str]) -> None:
-        """Join for these topics with the next poll, or with a join in progress."""
-        self.topics = list(topics)
-        self._must_join()
+    def start(self) -> None:
+        if not self.beats:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"heart in {self._group_id}")
 
-    def put_out(self, code: int) -> None:
-        """The group has removed this member (an error of PUT_OUT): nothing is committed until a poll has joined again.
-        A fenced member keeps its id: a join without it would remove the present owner of its instance id."""
-        self.generation = -1
-        if code in JOIN_ANEW:
-            self.member_id = ""
-        self._must_join()
+    def wake(self) -> None:
+        """There is something to tell."""
+        self._woken.set()
 
-    async def join(self) -> None:
-        """Join and, as leader, assign. `assigned` then has this member's partitions. Retries until it is a member."""
-        await self._stop_heart()
-        attempt = 0
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
         while True:
-            self.must_join = False  # from here on, another `subscribe` requires another join
+            left_s = self._polls.left_s(loop.time())
+            if failures:
+                pause_s = self._client.back_off_ms(failures - 1) / 1000
+                await asyncio.sleep(max(0.0, min(pause_s, self.interval_s, left_s)))
+            else:
+                await self._sleep(min(self.interval_s, left_s))
+            if self._polls.left_s(loop.time()) <= 0:
+                log.warning(
+                    "group %s: nothing was polled for %s ms (max_poll_interval_ms), so the member leaves and its "
+                    "partitions go to others. The next poll joins again: poll fewer records, or raise the limit",
+                    self._group_id,
+                    self._polls.max_ms,
+                )
+                await self._stalled()
+                return
+            self._woken.clear()
             try:
-                assigned = await self._join_once()
+                goes_on = await self._beat()
             except (ClientError, KafkaError) as error:
                 if not error.retriable:
-                    self.must_join = True
-                    raise
-                assigned = None
-            if assigned is not None:
-                self.assigned = assigned
-                self._heart = asyncio.get_running_loop().create_task(self._beat(), name=f"heart of {self.member_id}")
+                    self._failed(error)
+                    return
+                failures += 1  # for example, no coordinator for long
+                continue
+            failures = 0
+            if not goes_on:
                 return
-            await self.client.back_off(attempt)
-            attempt = min(attempt + 1, 4)
 
-    async def _join_once(self) -> list[TopicPartition] | None:
-        """One attempt. None: try again. Raises KafkaError for errors that a retry cannot solve."""
-        subscription = wire.encode_subscription(wire.Subscription(topics=sorted(self.topics)), 1)
-        request = join_group.Request(
-            group_id=self.group_id,
-            session_timeout_ms=self.session_timeout_ms,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                join_group.JoinGroupRequestProtocol(name=name, metadata=subscription) for name in self.assignors
-            ],
-        )
-        answer = await self.coordinator.ask(request, self.rebalance_timeout_ms + 30_000)
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
-            answer = await self.coordinator.ask(self._with_member_id(request), self.rebalance_timeout_ms + 30_000)
-        self.coordinator.heard(answer.error_code)
-        if answer.error_code:
-            self._not_in(answer.error_code, "join")
-            return None
-        self.member_id, self.generation = answer.member_id, answer.generation_id
-        assignments = []
-        self.counts = None
-        if answer.leader == self.member_id:
-            wanted = self._wanted(answer.members)
-            self.counts = await self._count(wanted)
-            if not answer.skip_assignment:
-                shares = ASSIGNORS[answer.protocol_name](wanted, self.counts)
-                assignments = [_wire_assignment(member, topics) for member, topics in shares.items()]
-        synced = await self.coordinator.ask(
-            sync_group.Request(
-                group_id=self.group_id,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                protocol_type=PROTOCOL_TYPE,
-                protocol_name=answer.protocol_name,
-                assignments=assignments,
-            ),
-            self.rebalance_timeout_ms + 30_000,
-        )
-        self.coordinator.heard(synced.error_code)
-        if synced.error_code:
-            self._not_in(synced.error_code, "sync")
-            return None
-        found = wire.decode_assignment(synced.assignment).assigned_partitions
-        return sorted(TopicPartition(each.topic, p) for each in found for p in each.partitions)
-
-    def _with_member_id(self, request: Any) -> Any:
-        request.member_id = self.member_id
-        return request
-
-    def _not_in(self, code: int, what: str) -> None:
-        if code in JOIN_ANEW:
-            self.member_id, self.generation = "", -1
-        elif code != ErrorCode.REBALANCE_IN_PROGRESS:
-            error = KafkaError.of(code, f"group {self.group_id}, {what}: {KafkaError.of(code).name}")
-            if not error.retriable:
-                raise error
-
-    def _wanted(self, members: Iterable[Any]) -> dict[str, list[str]]:
-        """Each member's subscription, in the order in which Kafka's assignors take the members."""
-        order = sorted(members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or m.member_id))
+    async def _sleep(self, seconds: float) -> None:
         try:
-            return {member.member_id: wire.decode_subscription(member.metadata).topics for member in order}
-        except DecodeError as error:
-            raise KafkaError.of(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {self.group_id}: a member's subscription: {error}"
-            ) from error
-
-    async def _count(self, wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
-        """Partition counts of all subscribed topics; 0 for those that do not exist."""
-        topics = sorted({topic for each in wanted.values() for topic in each})
-        await self.client.refresh_metadata(topics)
-        return {topic: len(self.client.partitions(topic)) for topic in topics}
-
-    async def _beat(self) -> None:
-        """Send heartbeats until a rebalance or a lost membership; then the next poll joins again."""
-        request = heartbeat.Request(
-            group_id=self.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-        )
-        loop = asyncio.get_running_loop()
-        looked_at = loop.time()
-        while True:
-            await asyncio.sleep(self.heartbeat_interval_s)
-            try:
-                code = (await self.coordinator.ask(request, self.session_timeout_ms)).error_code
-                self.coordinator.heard(code)
-                if self.counts is not None and not code:
-                    pause_s = LOOK_S if all(self.counts.values()) else LOOK_MISSING_S
-                    if loop.time() - looked_at >= pause_s:
-                        looked_at = loop.time()
-                        await self._look_for_partitions()
-            except ClientClosed as error:
-                self.error = error
-                break
-            except ClientError:
-                continue
-            except KafkaError as error:
-                if error.retriable:  # for example, no coordinator for long
-                    continue
-                self.error = error
-                break
-            if code in COORDINATOR_GONE:
-                continue
-            if code in PUT_OUT:
-                self.put_out(code)
-            if code in JOIN_ANEW:
-                break
-            if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self._must_join()  # continue: the session must last until the user polls
-            elif code:
-                self.error = KafkaError.of(code, f"group {self.group_id}, heartbeat")
-                break
-        self._must_join()
-
-    def _must_join(self) -> None:
-        self.must_join = True
-        self.changed.set()
-
-    async def _look_for_partitions(self) -> None:
-        """As leader, join again when a topic has grown or was created; this starts a rebalance."""
-        assert self.counts is not None
-        await self.client.refresh_metadata(list(self.counts))
-        if any(len(self.client.partitions(topic)) != count for topic, count in self.counts.items()):
-            self._must_join()
-
-    async def _stop_heart(self) -> None:
-        heart, self._heart = self._heart, None
-        if heart is not None:
-            heart.cancel()
-            await asyncio.gather(heart, return_exceptions=True)
-
-    async def leave(self, timeout_ms: float = LEAVE_TIMEOUT_MS) -> None:
-        """Stop. A member without an instance id leaves the group at once. Without time the request is sent, but its
-        answer is not awaited."""
-        await self._stop_heart()
-        try:
-            if self.member_id and self.instance_id is None and self.coordinator.node is not None:
-                identity = leave_group.MemberIdentity(member_id=self.member_id)
-                request = leave_group.Request(group_id=self.group_id, members=[identity])
-                what = f"leaving group {self.group_id}"
-                async with self.client.operation(what, min(timeout_ms, LEAVE_TIMEOUT_MS)):
-                    await self.coordinator.ask(
-                        request, lane="main"
-                    )  # on the member's own one it may wait behind a JoinGroup
-        except (ClientError, KafkaError):
-            pass  # the end of the session has the same effect, later
-        finally:
-            self.member_id, self.generation = "", -1
-            await self.client.close_lane(self.coordinator.lane)
-
-
-def _wire_assignment(member: str, topics: Mapping[str, list[int]]) -> Any:
-    parts = [wire.TopicPartition(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
-    return sync_group.SyncGroupRequestAssignment(
-        member_id=member, assignment=wire.encode_assignment(wire.Assignment(assigned_partitions=parts), 1)
-    )
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._woken.wait()
+        except TimeoutError:
+            pass

@@ -101,6 +101,10 @@ class Operation:
         help."""
         if not error.retriable:
             raise error
+        await self.pause(error)
+
+    async def pause(self, error: ClientError | KafkaError) -> None:
+        """Pause before the next attempt after an error that another attempt may help, whatever it says itself."""
         operation: Operation | None = self
         while operation is not None:
             operation._failure = error

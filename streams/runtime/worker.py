@@ -53,8 +53,13 @@ class StreamWorker:
         self.runtime = runtime or system()
         self.topics = app.input_topics()
         self.running: dict[int, TaskRun] = {}
-        # Positions come from the changelog. What a transaction aborted is no input.
-        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="none", isolation="read_committed")
+        self.consumer = Consumer(
+            client,
+            group_id=app.id,
+            auto_offset_reset="none",  # positions come from the changelog
+            isolation="read_committed",  # what a transaction aborted is no input
+            max_poll_interval_ms=None,  # tasks are restored inside polls, and agents may take long between them
+        )
         self.producer = Producer(client, linger_ms=5, compression="lz4")
         self.skipped_total = 0
         self.processed_total = 0

@@ -166,14 +166,18 @@ class ScriptedBroker:
         return api_versions.Response(api_keys=keys)
 
     def on_metadata(self, message: Any) -> Any:
-        names = list(self.world.topics) if message.topics is None else [topic.name for topic in message.topics]
+        names = (
+            list(self.world.topics)
+            if message.topics is None
+            else [topic.name or self._name(topic.topic_id) for topic in message.topics]
+        )
         brokers = [
             metadata.MetadataResponseBroker(node_id=each.node_id, host=each.host, port=PORT)
             for each in self.world.brokers.values()
         ]
         topics = []
         for name in names:
-            topic_id = self.world.topics.get(name)
+            topic_id = self.world.topics.get(name) if name else None
             code = 0 if topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             partitions = [
                 metadata.MetadataResponsePartition(partition_index=index, leader_id=node, leader_epoch=epoch)

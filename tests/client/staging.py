@@ -8,7 +8,7 @@ from typing import Any
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
-from isthmus.client.membership import Membership
+from isthmus.client.classic_membership import ClassicMembership
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.leftovers import no_leftovers
 from tests.simulation.hosts import Process
@@ -183,13 +183,12 @@ async def joined(client: Client, calls: Calls, on_lost: bool = True, **options: 
 
 async def session_ended(consumer: Consumer) -> None:
     """As if the process had been stopped past its session, until all others have left the group, too."""
-    assert consumer._membership is not None
-    await consumer._membership._stop_heart()
+    await membership_of(consumer)._heart.stop()
     await asyncio.sleep(30)
 
 
-def membership_of(consumer: Consumer) -> Membership:
-    assert consumer._membership is not None
+def membership_of(consumer: Consumer) -> ClassicMembership:
+    assert isinstance(consumer._membership, ClassicMembership)
     return consumer._membership
 
 

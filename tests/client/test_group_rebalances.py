@@ -169,8 +169,7 @@ async def test_what_a_poll_fetches_right_after_its_rebalance_is_given_out(client
             for records in (await consumer.poll(20_000, 7)).values():
                 found += [record.value or b"" for record in records]
         await consumer.commit()
-        assert consumer._membership is not None
-        consumer._membership._must_join()
+        membership_of(consumer)._must_join()
         producer = Producer(client)
         await producer.start()
         for n in range(count, count + 40):

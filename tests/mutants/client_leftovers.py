@@ -58,17 +58,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a member that left sends heartbeats",
-        "client/membership.py",
-        """        await self._stop_heart()
+        "client/classic_membership.py",
+        """        await self._heart.stop()
         try:
-            if self.member_id""",
+            await self._send_leave""",
         """        try:
-            if self.member_id""",
+            await self._send_leave""",
         ("tests/client/test_groups.py::test_one_member_reads_everything_once_and_commits",),
     ),
     Mutant(
         "a member that left keeps its connection",
-        "client/membership.py",
+        "client/classic_membership.py",
         "            await self.client.close_lane(self.coordinator.lane)\n",
         "            pass\n",
         (
@@ -77,9 +77,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a closed consumer goes on joining",
-        "client/consumer.py",
-        "for task in (self._joining, self._lookup) if task",
-        "for task in (self._lookup,) if task",
+        "client/classic_membership.py",
+        "            joining.cancel()\n            await asyncio.gather(joining, return_exceptions=True)\n",
+        "            pass\n",
         ("tests/client/test_consumer.py::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[joins]",),
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 from tests.mutants import Mutant
 
-CONSUMER, FETCHER, MEMBERSHIP = "client/consumer.py", "client/fetcher.py", "client/membership.py"
+CONSUMER, FETCHER, MEMBERSHIP = "client/consumer.py", "client/fetcher.py", "client/classic_membership.py"
 COMMITTED = "client/committed.py"
 BY_HAND = "tests/client/test_consumer.py"
 TURNS = "tests/client/test_consumer_turns.py"
@@ -10,6 +10,7 @@ LEADERS = "tests/client/test_consumer_leaders.py"
 BATCHES = "tests/client/test_consumer_batches.py"
 COMMITS = "tests/client/test_group_commits.py"
 REBALANCES = "tests/client/test_group_rebalances.py"
+PAUSES = "tests/client/test_pauses.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -60,28 +61,28 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_rebalance_keeps_what_is_at_hand",
         CONSUMER,
-        "        self._chunks.clear()\n        self._assign({})",
-        "        self._assign({})",
+        "        self._forget(step.tps)\n        self._assign({tp: None",
+        "        self._assign({tp: None",
         (f"{REBALANCES}::test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it",),
     ),
     Mutant(
         "partitions_are_gone_when_on_revoked_is_called",
         CONSUMER,
         "        try:\n            await self._call(self._on_lost if self._is_lost",
-        "        self._drop_all()\n        try:\n            await self._call(self._on_lost if self._is_lost",
+        "        self._assign({})\n        try:\n            await self._call(self._on_lost if self._is_lost",
         (f"{COMMITS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",),
     ),
     Mutant(
         "an_error_of_on_revoked_keeps_the_partitions",
         CONSUMER,
-        "        except Exception:\n            self._drop_all()\n            raise",
+        "        except Exception:\n            self._drop(membership, step)\n            raise",
         "        except Exception:\n            raise",
         (f"{REBALANCES}::test_an_error_of_on_revoked_is_raised_once_and_the_partitions_are_given_up",),
     ),
     Mutant(
         "what_is_lost_is_revoked",
         CONSUMER,
-        "return self._on_lost is not None and self._membership is not None and not self._membership.is_member",
+        "return self._on_lost is not None and step.is_lost",
         "return False",
         (
             f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",
@@ -91,15 +92,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who_was_put_out_commits_as_no_member",
         COMMITTED,
-        "if as_member and not membership.is_member:",
+        "if as_member and membership.generation < 0:",
         "if False:",
         (f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
     ),
     Mutant(
         "a_refused_commit_leaves_the_member_in",
         COMMITTED,
-        "                        membership.put_out(code)\n",
-        "                        pass\n",
+        "not_a_member(group, code)\n                    membership.told_of_loss(code, generation)\n",
+        "not_a_member(group, code)\n",
         (f"{COMMITS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",),
     ),
     Mutant(
@@ -141,9 +142,51 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_seek_keeps_what_was_fetched",
         FETCHER,
-        "        self.ready = deque(each for each in self.ready if each.tp != tp)\n",
+        "        for queue in (self.ready, self._aside):\n            _take_out(queue, tp)\n",
         "",
         (f"{TURNS}::test_a_seek_drops_what_was_being_fetched",),
+    ),
+    Mutant(
+        "a_pause_returns_what_a_poll_had_begun",
+        CONSUMER,
+        "            self._fetcher.pause(tp)\n        self._part()\n",
+        "            self._fetcher.pause(tp)\n",
+        (f"{PAUSES}::test_what_is_paused_waits_and_goes_on_where_it_was",),
+    ),
+    Mutant(
+        "a_pause_returns_what_was_fetched",
+        FETCHER,
+        "        self._aside.extend(_take_out(self.ready, tp))\n",
+        "",
+        (f"{PAUSES}::test_what_is_paused_waits_and_goes_on_where_it_was",),
+    ),
+    Mutant(
+        "a_pause_returns_what_is_being_fetched",
+        FETCHER,
+        "        if answer.tp in self.paused:  # since the request\n",
+        "        if False:\n",
+        (f"{PAUSES}::test_an_answer_that_comes_after_the_pause_waits_too",),
+    ),
+    Mutant(
+        "what_is_paused_is_fetched",
+        FETCHER,
+        "                and tp not in self.paused\n",
+        "",
+        (f"{PAUSES}::test_a_seek_counts_while_paused_and_ends_no_pause",),
+    ),
+    Mutant(
+        "what_is_paused_keeps_the_waits_of_others_short",
+        FETCHER,
+        "            p.buffered and tp not in self.paused and self._node",
+        "            p.buffered and self._node",
+        (f"{PAUSES}::test_what_is_paused_costs_no_requests",),
+    ),
+    Mutant(
+        "a_resume_wakes_no_poll",
+        CONSUMER,
+        "        if self._chunks:\n            self._fetcher.arrived.set()  # for a poll under way\n",
+        "",
+        (f"{PAUSES}::test_a_poll_under_way_returns_what_is_resumed",),
     ),
     Mutant(
         "a_seek_keeps_what_was_wrong_with_the_old_position",
@@ -204,13 +247,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{BY_HAND}::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[waits_for_data]",),
     ),
     Mutant(
-        "a_join_that_a_close_ends_cancels_the_poll",
-        CONSUMER,
-        "                self._check_open()  # since a `close` ends the join\n",
-        "",
-        (f"{BY_HAND}::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[joins]",),
-    ),
-    Mutant(
         "partitions_are_asked_for_in_one_order_for_ever",
         FETCHER,
         "sorted(self.positions.items(), key=lambda each: each[1].served)",
@@ -241,50 +277,50 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_heartbeat_that_says_so_puts_nobody_out",
         MEMBERSHIP,
-        "            if code in PUT_OUT:\n                self.put_out(code)\n",
+        "        self.told_of_loss(code, generation)\n",
         "",
         (f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
     ),
     Mutant(
         "who_was_fenced_joins_under_a_new_member_id",
         MEMBERSHIP,
-        '        if code in JOIN_ANEW:\n            self.member_id = ""\n        self._must_join()',
-        '        self.member_id = ""\n        self._must_join()',
+        '        if code in JOIN_ANEW:\n            self.member_id = ""\n        self.holdings.lose()',
+        '        self.member_id = ""\n        self.holdings.lose()',
         (f"{COMMITS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
     ),
     Mutant(
         "a_subscription_during_a_join_is_forgotten",
         MEMBERSHIP,
-        "                self.assigned = assigned\n",
-        "                self.assigned = assigned\n                self.must_join = False\n",
+        "                self.holdings.shall_hold(assigned, must_tell=True)\n",
+        "                self.holdings.shall_hold(assigned, must_tell=True)\n                self.must_join = False\n",
         (f"{REBALANCES}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(
         "a_subscription_waits_for_the_end_of_a_poll",
         MEMBERSHIP,
-        "        self.topics = list(topics)\n        self._must_join()",
-        "        self.topics = list(topics)\n        self.must_join = True",
+        "        self.topics = list(subscription.topics)\n        self._must_join()",
+        "        self.topics = list(subscription.topics)\n        self.must_join = True",
         (f"{REBALANCES}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(
         "a_join_that_was_refused_is_not_tried_again",
         MEMBERSHIP,
-        "                    self.must_join = True\n                    raise",
-        "                    raise",
+        "        self.error = error\n        self._must_join()",
+        "        self.error = error\n        self.changed.set()",
         (f"{COMMITS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
     ),
     Mutant(
         "a_consumer_that_was_closed_while_it_waited_for_a_leader_is_assigned",
         CONSUMER,
-        "min(TOPICS_TIMEOUT_MS, remaining_ms))\n                self._check_open()\n",
+        "min(TOPICS_TIMEOUT_MS, remaining_ms))\n            self._check_open()\n",
         "min(TOPICS_TIMEOUT_MS, remaining_ms))\n",
         (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
     Mutant(
         "a_consumer_that_was_closed_in_its_callback_waits_for_data",
         CONSUMER,
-        "            await self._call(self._on_assigned, self._joined)\n            self._check_open()\n",
-        "            await self._call(self._on_assigned, self._joined)\n",
+        "        await self._call(self._on_assigned, step.tps)\n        self._check_open()\n",
+        "        await self._call(self._on_assigned, step.tps)\n",
         (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
 )
