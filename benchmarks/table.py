@@ -10,7 +10,7 @@ from .bulk import Consume, Produce, ProduceAndConsume, Replay
 from .cases import Bench, ColdStart, FetchBatches, Idle, OneConnection, ProduceBatches, SmallRequests
 from .clusters import CatchUp, ManyReplicas, Stall
 from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncSmall, Latency
-from .groups import Rebalance
+from .groups import ConsumerHeartbeats, ConsumerRebalance, Rebalance
 from .partitions import Partitions
 from .sides import ISTHMUS, KAFKA
 from .workers import Counts, Mirror, MirrorMaker
@@ -58,6 +58,12 @@ REBALANCE = (
     Metric("p50", "p50 ms", lower=True),
     Metric("worst", "longest ms", lower=True),
     Metric("cpu", "CPU-ms/rebalance", lower=True),
+)
+HEARTBEATS = (
+    Metric("cpu", "% of a core", lower=True),
+    Metric("each", "CPU-µs/heartbeat", lower=True),
+    Metric("p50", "p50 ms", lower=True),
+    Metric("p99", "p99 ms", lower=True),
 )
 LATE = (
     Metric("p50", "p50 ms", lower=True),
@@ -136,6 +142,8 @@ CASES = (
     Case("cold", Cold, COLD, pairs_max=5),
     Case("cold-busy", ColdBusy, COLD, pairs_max=5),
     Case("rebalance-50", Rebalance, REBALANCE),
+    Case("rebalance-848-50", ConsumerRebalance, REBALANCE),
+    Case("heartbeats-848-1000", ConsumerHeartbeats, HEARTBEATS),
     Case("partitions", Partitions, PARTITIONS, pairs_max=2, fresh=True),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),
