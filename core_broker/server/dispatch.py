@@ -50,6 +50,7 @@ SERVED: dict[int, tuple[int, int]] = {
     24: (0, 5),
     25: (0, 4),
     26: (0, 5),
+    28: (0, 6),
     32: (1, 4),
     33: (0, 2),
     34: (1, 2),
@@ -146,6 +147,7 @@ DIFFERENCES: dict[int, str] = {
     "transaction goes on; in Kafka it is stuck until its coordinator is another one (CONCURRENT_TRANSACTIONS)",
     25: "AddOffsetsToTxn makes the topic of groups if there is none",
     26: "EndTxn of version 5 under transaction.version 0: see AddPartitionsToTxn",
+    28: "TxnOffsetCommit of nothing that can be kept makes no group: see OffsetCommit",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST)",
     33: "AlterConfigs keeps the options of mirrors. It refuses a broker's options that cannot be honoured, and unknown "
