@@ -31,6 +31,7 @@ from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
 from .errors import ClientError, DataLost
 from .types import RecordMetadata, TopicPartition
 
+NOT_APPENDED = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
 OUT_OF_TURN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 KNOWN_FOR_S = 300.0  # a broker may forget a producer that has written nothing for this long
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker keeps for a producer
@@ -285,7 +286,7 @@ class Accumulator:
             self._put_back(batch)
             return None
         if error.retriable:
-            batch.unsure |= code != ErrorCode.NOT_ENOUGH_REPLICAS  # with other errors it may have been appended
+            batch.unsure |= code not in NOT_APPENDED  # with other errors it may have been appended
             self._is_known = False
             self._put_back(batch)
             return None
@@ -296,7 +297,7 @@ class Accumulator:
             for part in batch.split():
                 self._put_back(part)
             return None
-        if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+        if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED) and not self.transactional:
             self.error = error
         return error
 
@@ -385,7 +386,6 @@ class Accumulator:
         self.producer_id, self.epoch = producer_id, epoch
         self.next_sequence = 0
         self.gap = self._is_known = False
-        self.error = None
 
     def restart(self) -> None:
         """The topic was deleted and created again: earlier acknowledgements do not count any more."""

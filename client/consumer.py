@@ -241,6 +241,12 @@ class Consumer:
         """Offset after the last record that was returned; None before the first position is known."""
         return self._place(tp)[0]
 
+    def lag(self, tp: TopicPartition) -> int | None:
+        """Offsets from the position to the end of what the isolation lets one read, as the last fetch found it: with
+        read_committed up to the first open transaction (KIP-695). None before it is known."""
+        found, position = self._fetcher.positions.get(tp), self.position(tp)
+        return None if found is None or found.end < 0 or position is None else max(0, found.end - position)
+
     def _place(self, tp: TopicPartition) -> tuple[int | None, int]:
         """The position, and the leader epoch of the record before it; -1 if that is not known."""
         for chunk in (*self._chunks, *self._aside):

@@ -202,8 +202,11 @@ class Producer:
                     await self._transactions.end()
                 await self.flush()
         except OperationTimeout as error:
-            undelivered = self._sender.undelivered + sum(len(records) for records in self._waiting.values())
-            log.warning("%d records are not delivered, as their futures say: %s", undelivered, error)
+            if self._transactions is not None:
+                log.warning("%s: %s", self._transactions.left_open, error)
+            else:
+                undelivered = self._sender.undelivered + sum(len(records) for records in self._waiting.values())
+                log.warning("%d records are not delivered, as their futures say: %s", undelivered, error)
         finally:
             self._open = False
             jobs = list(self._jobs)
@@ -220,15 +223,18 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction for `async with`: committed at the end, aborted if the body raises or is cancelled. Raises
+        """A transaction for `async with`: committed at the end, aborted if the body raises or is cancelled, unless the
+        body has ended it. Raises
 
         * TransactionAborted: it failed and was aborted; the next one may be begun;
         * ProducerFenced: another producer has taken over; ProducerFailed: a new producer is needed;
         * OperationTimeout if the outcome of the commit is not known: `commit_transaction` goes on."""
-        await self.begin_transaction()
+        transactions = self._transactional()
+        await transactions.begin()
         try:
             yield
-            await self.commit_transaction()
+            if not transactions.is_over:
+                await transactions.commit()
         except BaseException as error:
             await self._abort_after(error)
             raise

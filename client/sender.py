@@ -31,6 +31,7 @@ REQUESTS_IN_FLIGHT_MAX = 5  # to one node
 TIMER_SLACK_S = 0.0005  # some loops have timers with a resolution of 1 ms
 LANE = "produce"
 CLOSED = "the producer was closed before this was delivered"
+CONCURRENT_PAUSE_S = 0.02
 ASK_S = 5.0  # for a broker to answer what it has of a producer
 
 
@@ -357,6 +358,8 @@ class Sender:
             self._settle(each)
         elif error is not None:
             self._give_up(each, batch, error)
+        elif answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:  # markers of the last one are being written
+            each.hold(self._loop.time() + CONCURRENT_PAUSE_S, self.client.leader(each.tp))
         elif answer.error_code not in OUT_OF_TURN:
             if self.client.leader(each.tp) in (None, node):  # otherwise the answer has told who leads it now
                 self._back_off(each)

@@ -88,6 +88,11 @@ class Transactions:
         return self.progress.state is State.OPEN
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of a transaction."""
+        return self.progress.state is State.READY
+
+    @property
     def must_end(self) -> bool:
         """Whether there is something to abort."""
         return self.progress.state in (State.OPEN, State.DOOMED, State.ABORTING)
@@ -164,6 +169,13 @@ class Transactions:
             raise ClientError(f"{self._what(Step.COMMIT_OFFSETS)}: the transaction was aborted meanwhile")
         job.result()
 
+    @property
+    def left_open(self) -> str:
+        """What a producer that is closed may leave behind."""
+        return (
+            f"what transactional id {self.transactional_id} has open ends after its timeout, or with another producer"
+        )
+
     async def end(self) -> None:
         """Before the producer is closed: abort what is open, or wait for the commit under way."""
         try:
@@ -172,7 +184,7 @@ class Transactions:
             if self.must_end:
                 await self.abort()
         except (KafkaError, ClientError) as error:
-            log.warning("%s; the transaction ends after its timeout, or when another producer has its id", error)
+            log.warning("%s: %s", self.left_open, error)
 
     async def close(self) -> None:
         """Release everything; a commit or an abort under way is left as it is."""
@@ -311,8 +323,6 @@ class Transactions:
                     await asyncio.wait(list(self._jobs))
         except OperationTimeout as error:
             raise self.failed(Step.WRITE, error) from error
-        if self.progress.state is not State.FLUSHING:
-            raise self.progress.refusal()
 
     # --- The end ------------------------------------------------------------------------------------
 

@@ -176,7 +176,9 @@ class Progress:
 
     def refusal(self) -> ClientError:
         """Why the state does not allow what was asked for."""
-        return self.error or ClientError(f"transactional id {self.transactional_id}: {MISUSE[self.state]}")
+        if self.error is not None:
+            return self.error.with_traceback(None)  # it may be raised many times
+        return ClientError(f"transactional id {self.transactional_id}: {MISUSE[self.state]}")
 
     def failed(self, step: Step, cause: Exception) -> tuple[Verdict, ClientError]:
         """Take an error in. Returns what it means, and the error for what it concerns."""

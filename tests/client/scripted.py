@@ -24,7 +24,7 @@ from isthmus.protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from isthmus.protocol.records import read_header
+from isthmus.protocol.records import read_header, walk
 from tests.leftovers import no_leftovers
 from tests.protocol.frames import decode_request_header, frame_response
 from tests.simulation.runner import Simulation, run_checked
@@ -46,6 +46,7 @@ class Log:
         self.start = 0
         self.end = 0
         self.last_stable_offset: int | None = None  # None: the end
+        self.aborted: list[tuple[int, int, int]] = []  # producer id, first and last offset of transactions
         self.producers: dict[int, tuple[int, int, dict[int, int]]] = {}  # id -> epoch, next sequence, offsets
 
     def append(self, data: bytes) -> tuple[int, int]:
@@ -79,6 +80,15 @@ class Log:
 
     def read(self, offset: int) -> bytes:
         return b"".join(batch for batch in self.batches if read_header(batch).last_offset >= offset)
+
+    def read_committed(self, offset: int, most_bytes: int) -> tuple[bytes, list[tuple[int, int]]]:
+        """What is below the last stable offset, and the aborted transactions that overlap with it."""
+        end = self.end if self.last_stable_offset is None else self.last_stable_offset
+        found = self.read(offset)
+        upper = next((at for at, header in walk(found) if header.next_offset > end), len(found))
+        data = found[: min(upper, most_bytes)]
+        last = max((header.last_offset for _, header in walk(data)), default=-1)
+        return data, [(each, first) for each, first, until in self.aborted if first <= last and until >= offset]
 
 
 class World:
@@ -123,6 +133,8 @@ class ScriptedBroker:
         self.producer_ids = 100
         self.hangs = False  # takes requests and answers none, as a stopped process does
         self.rack: str | None = None
+        self.version = 0  # of the request that is answered
+        self.features: dict[str, int] = {}
         self.tells_leaders = False  # says who leads the partitions that it does not lead (KIP-951)
         world.brokers[node_id] = self
 
@@ -163,7 +175,11 @@ class ScriptedBroker:
             api_versions.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in self.versions.items()
         ]
-        return api_versions.Response(api_keys=keys)
+        features = [
+            api_versions.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in self.features.items()
+        ]
+        return api_versions.Response(api_keys=keys, finalized_features=features, finalized_features_epoch=1)
 
     def on_metadata(self, message: Any) -> Any:
         names = (
@@ -255,6 +271,7 @@ class ScriptedBroker:
             for part in topic.partitions:
                 log = self.world.log(name, part.partition)
                 code, records = 0, b""
+                aborted: list[tuple[int, int]] = []
                 replica = -1 if not name else self._preferred(name, part.partition, message.rack_id)
                 if not name:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
@@ -263,7 +280,11 @@ class ScriptedBroker:
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 elif replica < 0:
-                    records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, left)]
+                    most = min(part.partition_max_bytes, left)
+                    if message.isolation_level == READ_COMMITTED:
+                        records, aborted = log.read_committed(part.fetch_offset, most)
+                    else:
+                        records = log.read(part.fetch_offset)[:most]
                     left -= len(records)
                 diverging = None
                 if not code and (epoch := part.last_fetched_epoch) >= 0:
@@ -277,7 +298,10 @@ class ScriptedBroker:
                         partition_index=part.partition,
                         error_code=code,
                         high_watermark=log.end,
-                        last_stable_offset=log.end,
+                        last_stable_offset=log.end if log.last_stable_offset is None else log.last_stable_offset,
+                        aborted_transactions=[
+                            fetch.AbortedTransaction(producer_id=each, first_offset=first) for each, first in aborted
+                        ],
                         log_start_offset=log.start,
                         diverging_epoch=diverging,
                         preferred_read_replica=replica,
@@ -390,6 +414,7 @@ class Link(asyncio.Protocol):
                 said.error_code, version = ErrorCode.UNSUPPORTED_VERSION, 0
             else:
                 message = api.decode_request(memoryview(frame), at, version)
+                self.broker.version = version
                 said = self.broker.answer(name, message)
                 if name == "fetch" and isinstance(said, fetch.Response) and _is_empty(said) and message.max_wait_ms:
                     self.busy = True
@@ -425,7 +450,12 @@ def _is_empty(said: Any) -> bool:
     )
 
 
-def simulate(test: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1, **options: Any) -> None:
+def simulate(
+    test: Callable[[World], Coroutine[Any, Any, None]],
+    seed: int = 1,
+    broker: Callable[[World], ScriptedBroker] = ScriptedBroker,
+    **options: Any,
+) -> None:
     """Run an async test on a simulated machine called `app`, with one scripted broker at `broker1`. What is made by
     other means than `started_client` and the like, the test must close."""
 
@@ -437,7 +467,7 @@ def simulate(test: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1, 
 
     async def scenario(sim: Simulation) -> None:
         world = World(sim)
-        await ScriptedBroker(world).start()
+        await broker(world).start()
         await sim.machine("app").start().outcome(checked(world))
 
     run_checked(scenario, seed, **options)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from isthmus.client import Consumer, TopicPartition
+from isthmus.client import Consumer, Producer, TopicPartition
 from isthmus.client.errors import ClientError
 from isthmus.protocol.records import (
     iter_records,
     read_header,
 )
 from tests.client.consuming import TP, begun, fill, numbers, read
+from tests.client.coordinating import CoordinatingBroker
 from tests.client.scripted import World, simulate
 from tests.leftovers import no_leftovers
 from tests.running import run_by
@@ -191,3 +192,51 @@ async def test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing(wor
             await poll
         assert asyncio.get_running_loop().time() == closed_at
     await world.client.close()
+
+
+async def write(world: World, transactional_id: str, *values: bytes, commit: bool | None) -> None:
+    """One transaction, in t-0; left open if commit is None."""
+    producer = Producer(world.client, transactional_id=transactional_id, linger_ms=0)
+    await producer.start()
+    await producer.begin_transaction()
+    for value in values:
+        await producer.send("t", value, partition=0)
+    if commit is not None:
+        await (producer.commit_transaction() if commit else producer.abort_transaction())
+        broker = world.brokers[1]
+        assert isinstance(broker, CoordinatingBroker)
+        while broker.is_writing_markers:
+            await asyncio.sleep(0.001)
+        await producer.close()
+    else:
+        world.to_close.append(producer.close)
+
+
+@run_by(simulate, broker=CoordinatingBroker)
+async def test_what_was_aborted_is_passed_by_and_what_is_open_is_waited_for(world: World, /) -> None:
+    consumer = await begun(world, isolation="read_committed", partition_max_bytes=100)
+    await write(world, "a", b"no", b"neither", commit=False)
+    await write(world, "a", b"yes", commit=True)
+    await write(world, "a", b"no", commit=False)
+    consumer.assign({TP: 0})
+    assert consumer.lag(TP) is None
+    assert await read(consumer, 1) == [b"yes"]
+    while consumer.position(TP) != 7:  # past the aborted record and its marker
+        assert await consumer.poll(100) == {}
+    assert consumer.lag(TP) == 0
+    await write(world, "b", b"open", commit=None)
+    await write(world, "c", b"behind", commit=True)
+    assert await consumer.poll(2_000) == {}
+    assert (consumer.position(TP), consumer.lag(TP)) == (7, 0)
+    consumer.seek(TP, 1)  # within the first one that was aborted
+    assert await read(consumer, 1) == [b"yes"]
+
+
+@run_by(simulate, broker=CoordinatingBroker)
+async def test_without_read_committed_everything_is_read(world: World, /) -> None:
+    consumer = await begun(world)
+    await write(world, "a", b"aborted", commit=False)
+    await write(world, "b", b"open", commit=None)
+    consumer.assign({TP: 0})
+    assert await read(consumer, 2) == [b"aborted", b"open"]
+    assert (consumer.position(TP), consumer.lag(TP)) == (3, 0)
