@@ -11,6 +11,7 @@ from ..cluster.controller import Controller
 from ..cluster.image import MetadataImage
 from ..coordinators.group_states import State
 from ..coordinators.groups import GroupCoordinator
+from ..coordinators.transactions.coordinator import TransactionCoordinator
 from ..purgatory import Purgatory
 from ..replication._core import Traffic
 from ..replication.fetching import Fetching
@@ -33,6 +34,7 @@ class Rooms:
     image: MetadataImage
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     cleaner: Cleaner
     controller: Controller
     isr_changes: IsrChanges
