@@ -1,4 +1,4 @@
-"""Administration of a cluster: topics, options, offsets, groups. Retries while brokers cannot be reached."""
+"""Administration of a cluster: topics, options, offsets, groups, transactions. Retries while no broker answers."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ from ..protocol.messages import (
     describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
     incremental_alter_configs,
     list_groups,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     remove_raft_voter,
     unregister_broker,
     unregister_controller,
     update_features,
 )
+from . import open_transactions
 from .cluster import NAMES_SHOWN, Client
 from .committed import fetch_committed
 from .connection import introduction
-from .coordinator import Coordinator
+from .coordinator import GROUP as GROUP_KEY
+from .coordinator import TRANSACTION, Coordinator
 from .errors import ClientError, UnsupportedVersion, no_topic
 from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .offsets import fetch_offsets, fetch_own_ends
+from .open_transactions import OpenTransaction, PartitionProducer, TransactionDescription, TransactionListing
 from .operation import API_TIMEOUT_MS
 from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
@@ -367,22 +372,111 @@ class Admin:
                 await self._ask_coordinator(name, request, 2, lambda answer: answer.results)
 
     async def _ask_coordinator(
-        self, group: str, message: Any, most_version: int, results: Callable[[Any], Sequence[Any]]
+        self,
+        key: str,
+        message: Any,
+        most_version: int | None,
+        results: Callable[[Any], Sequence[Any]],
+        key_type: int = GROUP_KEY,
     ) -> Any:
         """Return the only result of the answer. Retries while the coordinator is unavailable, loads or moves."""
-        coordinator = Coordinator(self.client, group)
-        what = f"{type(message).API.name} of group {group}"
+        found, _ = await self._asked(Coordinator(self.client, key, key_type=key_type), message, most_version, results)
+        return found
+
+    async def _asked(
+        self, coordinator: Coordinator, message: Any, most_version: int | None, results: Callable[[Any], Sequence[Any]]
+    ) -> tuple[Any, int]:
+        """The only result of the answer, and the node that gave it."""
+        what = f"{type(message).API.name} of {coordinator.name}"
         async with self.client.operation(what, self.timeout_ms) as operation:
             while True:
                 try:
+                    node = await coordinator.find(self.timeout_ms)
                     [one] = results(await coordinator.ask(message, most_version=most_version))
                     coordinator.heard(one.error_code)
                     if not one.error_code:
-                        return one
-                    error: KafkaError | ClientError = KafkaError.of(one.error_code, f"group {group}")
+                        return one, node
+                    error: KafkaError | ClientError = KafkaError.of(one.error_code, coordinator.name)
                 except ClientError as failed:
                     error = failed
                 await operation.again(error)
+
+    # --- Transactions -------------------------------------------------------------------------------
+
+    async def list_transactions(
+        self,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids of all coordinators, sorted (KIP-664). Those in one of these states, by Kafka's names;
+        of one of these producers; whose transaction began longer ago; and whose id matches a regular expression as a
+        whole (RE2). Raises KafkaError INVALID_REGULAR_EXPRESSION; UnsupportedVersion if a broker cannot filter so."""
+        request = list_transactions.Request(
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=longer_than_ms,
+            transactional_id_pattern=pattern,
+        )
+        needed = 2 if pattern is not None else 1 if longer_than_ms >= 0 else 0
+        found = []
+        async with self.client.operation("transactions of all nodes", self.timeout_ms) as operation:
+            for node in sorted(self.client.nodes):
+                connection = await self.client.connection(node)
+                if not connection.supports(list_transactions.API, needed):
+                    raise UnsupportedVersion(f"node {node} cannot list transactions by this filter")
+                while (answer := await self._ask(request, node)).error_code:
+                    await operation.again(KafkaError.of(answer.error_code, f"transactions of node {node}"))
+                found += [
+                    TransactionListing(each.transactional_id, node, each.producer_id, each.transaction_state)
+                    for each in answer.transaction_states
+                ]
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """What its coordinator knows of a transactional id. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
+        request = describe_transactions.Request(transactional_ids=[transactional_id])
+        coordinator = Coordinator(self.client, transactional_id, key_type=TRANSACTION)
+        said, node = await self._asked(coordinator, request, None, lambda answer: answer.transaction_states)
+        return open_transactions.described(said, node)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[PartitionProducer]]:
+        """The producers that the leaders of partitions remember."""
+        return await open_transactions.fetch_producers(self.client, partitions, self.timeout_ms)
+
+    async def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition], before_ms: int
+    ) -> list[OpenTransaction]:
+        """Transactions that partitions hold open, have written nothing since (ms of the epoch), and that no coordinator
+        will end: their readers wait until `abort_transaction`. A time less than the longest timeout of transactions ago
+        may find some that are only under way."""
+        async with self.client.operation("search for hanging transactions", self.timeout_ms):
+            found = open_transactions.open_before(await self.describe_producers(partitions), before_ms)
+            if not found:
+                return []
+            producer_ids = sorted({each.producer.producer_id for each in found})
+            known: dict[int, TransactionDescription] = {}
+            for each in await self.list_transactions(producer_ids=producer_ids):
+                with contextlib.suppress(KafkaError):  # it has expired since
+                    said = await self.describe_transaction(each.transactional_id)
+                    known[said.producer_id] = said
+            return open_transactions.hanging(found, known)
+
+    async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> PartitionProducer:
+        """Abort the open transaction whose first record has this offset, in this partition alone: for those that hang.
+        Returns its producer. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND if there is none."""
+        async with self.client.operation(f"abort in {partition.topic}-{partition.partition}", self.timeout_ms):
+            held = (await self.describe_producers([partition]))[partition]
+            found = [each for each in held if each.transaction_start == start_offset]
+            if not found:
+                where = f"{partition.topic}-{partition.partition}"
+                told = f"no open transaction of {where} begins at offset {start_offset}"
+                raise KafkaError.of(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, told)
+            await open_transactions.abort(self.client, partition, found[0], self.timeout_ms)
+            return found[0]
 
     # --- Cluster ------------------------------------------------------------------------------------
 

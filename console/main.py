@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import clusters, compose, groups, images, members, mirrors, output, partitions, processes, records, topics
+from . import (
+    clusters,
+    compose,
+    groups,
+    images,
+    members,
+    mirrors,
+    output,
+    partitions,
+    processes,
+    records,
+    topics,
+    transactions,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,6 +43,7 @@ clusters.quorum.command()(members.remove)
 clusters.cluster.add_typer(members.features, name="features", help="See and finalize the levels of features.")
 clusters.cluster.command("balance")(partitions.balance)
 app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
+app.add_typer(transactions.app, name="transaction", help="See transactions, and end those that hang.")
 app.add_typer(mirrors.app, name="mirror", help="Run mirrors, and see what they do.")
 app.add_typer(images.app, name="image", help="Build the container image.")
 processes.add(app)

@@ -165,6 +165,7 @@ class Broker:
                 image=services.image,
                 replicas=services.replicas,
                 groups=services.groups,
+                transactions=services.transactions,
                 cleaner=logs.cleaner,
                 controller=services.controller,
                 isr_changes=self._isr_changes,

@@ -128,6 +128,18 @@ def unread_groups(scrape: Scrape) -> Iterator[Sample]:
         yield Sample((str(index), reason), 1)
 
 
+def transactions(scrape: Scrape) -> Iterator[Sample]:
+    if scrape.sources.rooms is not None:
+        for state, count in scrape.rooms.transactions.counts().items():
+            yield Sample((state.value,), count)
+
+
+def unread_transactions(scrape: Scrape) -> Iterator[Sample]:
+    if scrape.sources.rooms is not None:
+        for index, reason in scrape.rooms.transactions.unread().items():
+            yield Sample((str(index), reason), 1)
+
+
 def of_partitions(read: Callable[[Partition], int]) -> Read:
     def samples(scrape: Scrape) -> Iterator[Sample]:
         for partition in scrape.partitions:

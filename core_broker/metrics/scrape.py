@@ -12,6 +12,7 @@ from ..cluster.image import MetadataImage
 from ..coordinators.consumer_groups.group import GroupState
 from ..coordinators.group_states import State
 from ..coordinators.groups import GroupCoordinator
+from ..coordinators.transactions.coordinator import TransactionCoordinator
 from ..purgatory import Purgatory
 from ..replication._core import Traffic
 from ..replication.fetching import Fetching
@@ -34,6 +35,7 @@ class Rooms:
     image: MetadataImage
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     cleaner: Cleaner
     controller: Controller
     isr_changes: IsrChanges

@@ -179,6 +179,12 @@ METRICS: tuple[Metric, ...] = (
            read.serving(lambda scrape: scrape.rooms.groups.offsets_count)),
     _row("isthmus_groups_unread", G, "1 for a partition of __consumer_offsets whose groups are not loaded yet, with "
          "the reason", read.unread_groups, "partition", "reason"),
+    # --- Transactions that this broker coordinates ---
+    _row("isthmus_transactions", G, "Transactional ids", read.transactions, "state"),
+    _row("isthmus_transactions_marking", G, "Transactions that are decided and do not have all their markers yet",
+         read.serving(lambda scrape: len(scrape.rooms.transactions.host.markers))),
+    _row("isthmus_transactions_unread", G, "1 for a partition of __transaction_state whose transactions are not loaded "
+         "yet, with the reason", read.unread_transactions, "partition", "reason"),
     # --- The cluster, as its controller sees it ---
     _kafka(G, f"{_CONTROLLER}ActiveControllerCount", "1 if this broker is the active controller",
            read.serving(lambda scrape: int(scrape.rooms.controller.metadata.is_leader))),

@@ -167,6 +167,7 @@ DIFFERENCES: dict[int, str] = {
     60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     63: "BrokerHeartbeat: a broker that was fenced stays so until it has applied the metadata that says so; in Kafka "
     "its registration is enough",
+    65: "DescribeTransactions lists an id once, even if it is named twice: else a few bytes would ask for megabytes",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

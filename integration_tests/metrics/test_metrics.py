@@ -111,7 +111,12 @@ def test_what_clients_did_is_told(broker: BrokerProcess) -> None:
     told = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in found}
     missing = {each.family.name for each in METRICS} - told - set(found)
     elections = {f"kafka_server_raft_metrics_election_latency_{each}" for each in ("avg", "max")}  # of the last minute
-    calm = {"isthmus_partition_offline", "isthmus_groups_unread", *map(exported_name, OF_FOLLOWERS)}
+    calm = {
+        "isthmus_partition_offline",
+        "isthmus_groups_unread",
+        "isthmus_transactions_unread",
+        *map(exported_name, OF_FOLLOWERS),
+    }
     assert missing in (calm, calm | elections)
 
 

@@ -10,7 +10,7 @@ from ....protocol.messages import list_transactions as lst
 from ..patterns import Pattern, PatternError
 from ..runtime import Shard, client_error
 from .shard import TransactionShard
-from .states import BY_NAME, State
+from .states import BY_NAME, LIVE, State
 from .transaction import Transaction
 
 
@@ -87,7 +87,7 @@ def listed(request: lst.Request, shards: Sequence[Shard[TransactionShard]], now_
 
 def counts(shards: Sequence[Shard[TransactionShard]]) -> dict[State, int]:
     """How many transactional ids are in each state."""
-    found = dict.fromkeys(State, 0)
+    found = dict.fromkeys(LIVE, 0)
     for shard in shards:
         for entry in shard.state.entries.values():
             found[entry.current.state] += 1

@@ -253,16 +253,18 @@ class Markers:
 
     def _take_in(self, marking: Marking, places: Sequence[Place], codes: dict[Place, int]) -> bool:
         """Follow what a leader answered. Returns whether the marking has no marker left to write."""
-        again: list[Place] = []
+        again: dict[Place, int] = {}
         for place in places:
             code = codes.get(place, ErrorCode.UNKNOWN_SERVER_ERROR)
             if code in WRITTEN:
                 marking.written([place])
             else:
-                again.append(place)
-                log.info("%s-%d has no marker of %s yet: %s", *place, marking, KafkaError(code).name)
+                again[place] = code
         if again:
-            self._park(marking, again)
+            (topic, index), code = next(iter(again.items()))
+            others = f" and {len(again) - 1} others" if len(again) > 1 else ""
+            log.info("%s-%d%s: no marker of %s yet: %s", topic, index, others, marking, KafkaError(code).name)
+            self._park(marking, list(again))
         else:
             self._retry_delay.reset()
         return not marking.left
