@@ -19,7 +19,8 @@ from .wire import plain
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
 MAX_BYTES = 64 << 20
 AROUND_NOW_MS = 60_000
-GROUP_EPOCH_KIND = 3  # of a record of `__consumer_offsets`: the epoch of a consumer group
+# Kinds of records of `__consumer_offsets`: a classic group, whose members are in no order, and another's epoch.
+CLASSIC_KIND, GROUP_EPOCH_KIND = 2, 3
 HASH_AT = 9  # in its value: a hash of the topics that are read, with their ids
 
 
@@ -33,7 +34,7 @@ def transactions(case: Case) -> list[dict[str, Any]]:
 
 
 def groups(case: Case) -> list[dict[str, Any]]:
-    """By group, the records of those groups that the case wants read back, and the markers of its producers."""
+    """By group that the case wants, its offsets, its records but for classic ones, and the markers of its producers."""
     logs = _Logs(case, OFFSETS)
     return [{"group_id": each, "records": list(_of_group(case, logs, each))} for each in sorted(case.group_logs)]
 
@@ -45,7 +46,7 @@ def _of_group(case: Case, logs: _Logs, group: str) -> Iterator[dict[str, Any]]:
             if batch["attributes"] & CONTROL:
                 is_own = case.peer.producer_ids.get(batch["producer_id"], "").startswith(case.name)
             else:
-                is_own = key is not None and key[2:].startswith(name)
+                is_own = key is not None and key[2:].startswith(name) and _kind(key) != CLASSIC_KIND
             if is_own:
                 kept = {name: batch[name] for name in ("attributes", "producer_id", "producer_epoch")}
                 yield {**kept, "key": _masked(case, key), "value": _masked(case, _without_hash(key, value))}
@@ -74,8 +75,12 @@ def _string(text: str) -> bytes:
     return len(data).to_bytes(2, "big") + data
 
 
+def _kind(key: bytes) -> int:
+    return int.from_bytes(key[:2], "big")
+
+
 def _without_hash(key: bytes | None, value: bytes | None) -> bytes | None:
-    if key is None or value is None or len(value) < HASH_AT + 8 or int.from_bytes(key[:2], "big") != GROUP_EPOCH_KIND:
+    if key is None or value is None or len(value) < HASH_AT + 8 or _kind(key) != GROUP_EPOCH_KIND:
         return value
     return value[:HASH_AT] + b"<hash>" + value[HASH_AT + 8 :]
 

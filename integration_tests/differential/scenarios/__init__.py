@@ -22,6 +22,7 @@ from . import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
     end_txn,
     fetch,
@@ -43,10 +44,15 @@ from . import (
     partition_reassignments,
     produce,
     produce_forms,
+    read_committed,
     sync_group,
     transactional_ids,
+    transactional_produce,
+    txn_offset_commit,
     unregister_broker,
+    unstable_offsets,
     update_features,
+    write_txn_markers,
 )
 
 MODULES = (
@@ -95,5 +101,11 @@ MODULES = (
     add_partitions_to_txn,
     add_offsets_to_txn,
     end_txn,
+    write_txn_markers,
+    txn_offset_commit,
+    describe_transactions,
+    transactional_produce,
+    read_committed,
+    unstable_offsets,
 )
 SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]
