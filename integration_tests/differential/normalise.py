@@ -45,8 +45,8 @@ def _text(value: str | None, peer: Peer) -> Any:
     return f"<{'some' if value else 'empty'} text>" if value is not None else None
 
 
-def _member(value: str, peer: Peer) -> Any:
-    return GENERATED.sub("-<uuid>", value)
+def _member(value: str | None, peer: Peer) -> Any:
+    return GENERATED.sub("-<uuid>", value) if value else value
 
 
 def _its_own(attribute: str) -> Callable[[Any, Peer], Any]:

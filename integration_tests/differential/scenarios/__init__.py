@@ -9,6 +9,10 @@ from . import (
     api_versions,
     broker_loggers,
     connections,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    consumer_group_migration,
+    consumer_group_offsets,
     controllers,
     create_partitions,
     create_topics,
@@ -107,5 +111,9 @@ MODULES = (
     transactional_produce,
     read_committed,
     unstable_offsets,
+    consumer_group_heartbeat,
+    consumer_group_describe,
+    consumer_group_offsets,
+    consumer_group_migration,
 )
 SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]
