@@ -45,8 +45,8 @@ def _text(value: str | None, peer: Peer) -> Any:
     return f"<{'some' if value else 'empty'} text>" if value is not None else None
 
 
-def _member(value: str, peer: Peer) -> Any:
-    return GENERATED.sub("-<uuid>", value)
+def _member(value: str | None, peer: Peer) -> Any:
+    return GENERATED.sub("-<uuid>", value) if value else value
 
 
 def _its_own(attribute: str) -> Callable[[Any, Peer], Any]:
@@ -75,6 +75,7 @@ VOLATILE: dict[str, tuple[Callable[[Any, Peer], Any], str]] = {
     "transaction_last_update_timestamp_ms": (_when, "the broker's clock"),
     "transaction_start_timestamp_ms": (_when, "the broker's clock"),
     "last_timestamp": (_when, "the broker's clock, of a marker"),
+    "timestamp": (_when, "the same"),
     "member_id": (_member, "the client id and a random UUID"),
     "leader": (_member, "a member id"),
     "session_id": (lambda value, peer: "<a session>" if value else value, "a random number"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any
 
 from isthmus.protocol.messages import fetch, metadata, transaction_records
@@ -19,8 +20,11 @@ from .wire import plain
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
 MAX_BYTES = 64 << 20
 AROUND_NOW_MS = 60_000
-GROUP_EPOCH_KIND = 3  # of a record of `__consumer_offsets`: the epoch of a consumer group
-HASH_AT = 9  # in its value: a hash of the topics that are read, with their ids
+# Kinds of records of `__consumer_offsets`: a classic group, whose members are in no order; the epoch of a consumer
+# group, with a hash of the topics that it reads and their ids; a pattern, with the version of the metadata that it met.
+CLASSIC_KIND, EPOCH_KIND, PATTERN_KIND = 2, 3, 16
+HASH_AT = 9
+VERSION_BEFORE_END = 17
 
 
 def transactions(case: Case) -> list[dict[str, Any]]:
@@ -33,22 +37,24 @@ def transactions(case: Case) -> list[dict[str, Any]]:
 
 
 def groups(case: Case) -> list[dict[str, Any]]:
-    """By group, the records of those groups that the case wants read back, and the markers of its producers."""
+    """By group that the case wants, its offsets, its records but for classic ones, and the markers of its producers."""
     logs = _Logs(case, OFFSETS)
     return [{"group_id": each, "records": list(_of_group(case, logs, each))} for each in sorted(case.group_logs)]
 
 
 def _of_group(case: Case, logs: _Logs, group: str) -> Iterator[dict[str, Any]]:
+    """Records of one kind that follow each other in a batch are those of members, which Kafka has in no order."""
     name = _string(group)
     for batch in logs.batches(group):
-        for key, value in records_of(batch):
-            if batch["attributes"] & CONTROL:
-                is_own = case.peer.producer_ids.get(batch["producer_id"], "").startswith(case.name)
-            else:
-                is_own = key is not None and key[2:].startswith(name)
-            if is_own:
+        if batch["attributes"] & CONTROL:
+            is_own = case.peer.producer_ids.get(batch["producer_id"], "").startswith(case.name)
+            own = list(records_of(batch)) if is_own else []
+        else:
+            own = [(key, value) for key, value in records_of(batch) if key is not None and key[2:].startswith(name)]
+        for kind, rows in groupby(own, key=lambda row: _kind(row[0])):
+            if kind != CLASSIC_KIND:
                 kept = {name: batch[name] for name in ("attributes", "producer_id", "producer_epoch")}
-                yield {**kept, "key": _masked(case, key), "value": _masked(case, _without_hash(key, value))}
+                yield from ({**kept, "key": key, "value": _masked(case, kind, value)} for key, value in sorted(rows))
 
 
 def _state(value: bytes | None) -> Any:
@@ -74,16 +80,18 @@ def _string(text: str) -> bytes:
     return len(data).to_bytes(2, "big") + data
 
 
-def _without_hash(key: bytes | None, value: bytes | None) -> bytes | None:
-    if key is None or value is None or len(value) < HASH_AT + 8 or int.from_bytes(key[:2], "big") != GROUP_EPOCH_KIND:
-        return value
-    return value[:HASH_AT] + b"<hash>" + value[HASH_AT + 8 :]
+def _kind(key: bytes | None) -> int:
+    return int.from_bytes((key or b"")[:2], "big")
 
 
-def _masked(case: Case, data: bytes | None) -> bytes | None:
-    """Without topic ids, and without times of now."""
+def _masked(case: Case, kind: int, data: bytes | None) -> bytes | None:
+    """A value without what is random or counted by the cluster, and without times of now."""
     if data is None:
         return None
+    if kind == EPOCH_KIND and len(data) >= HASH_AT + 8:
+        data = data[:HASH_AT] + b"<hash>" + data[HASH_AT + 8 :]
+    if kind == PATTERN_KIND:
+        data = data[:-VERSION_BEFORE_END] + b"<version>" + data[8 - VERSION_BEFORE_END :]
     for topic_id, name in case.peer.topic_ids.items():
         data = data.replace(topic_id, f"<id of {name}>".encode())
     now = int(time.time() * 1000)
