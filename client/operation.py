@@ -101,10 +101,11 @@ class Operation:
         help."""
         if not error.retriable:
             raise error
-        await self.pause(error)
+        await self.pause(error, pause_ms)
 
-    async def pause(self, error: ClientError | KafkaError) -> None:
-        """Pause before the next attempt after an error that another attempt may help, whatever it says itself."""
+    async def pause(self, error: ClientError | KafkaError, pause_ms: float | None = None) -> None:
+        """Pause before the next attempt after an error that another attempt may help, whatever it says itself: for
+        pause_ms, or longer each time."""
         operation: Operation | None = self
         while operation is not None:
             operation._failure = error
