@@ -53,7 +53,7 @@ from .server.local_node import LocalNode
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
-from .server.verification import Verification
+from .server.verification import Held, Verification
 from .start_errors import StartError, explain, unwritten
 from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
@@ -216,7 +216,11 @@ class Broker:
         broker_here = LocalNode(Scope.BROKER)
         self._peers = peers = BrokerChannels("brokers", self.node_id, partial(self._address_of, image), broker_here)
         self._verification = verification = Verification(
-            image, peers.request, self._purgatory, lambda: config["request.timeout.ms"]
+            image,
+            peers.request,
+            self._purgatory,
+            lambda: config["request.timeout.ms"],
+            Held(config["queued.max.request.bytes"]),
         )
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [

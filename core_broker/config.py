@@ -120,6 +120,9 @@ TIME_FALLBACKS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
+    O("add.partitions.to.txn.retry.backoff.max.ms", _I, "100", "How long a transaction's coordinator that "
+      "still ends the one before it is asked again, before the producer is told", 0),
+    O("add.partitions.to.txn.retry.backoff.ms", _I, "20", "The time between two of these questions", 1),
     O("advertised.listeners", _LIST, None,
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
@@ -285,6 +288,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("transaction.abort.timed.out.transaction.cleanup.interval.ms", _I, "10000", "How often transactions are looked "
       "for that have lasted longer than their producers allowed", 1),
     O("transaction.max.timeout.ms", _I, "900000", "The longest timeout that a transaction may have", 1),
+    O("transaction.partition.verification.enable", _B, "true", "Producers of Produce 11 and before write to partitions "
+      "only after the transaction's coordinator says that they belong to it", dynamic=True),
     O("transaction.remove.expired.transaction.cleanup.interval.ms", _I, "3600000", "How often transactional ids are "
       "looked for that were not used for long", 1),
     O("transaction.state.log.min.isr", _I, "2", "min.insync.replicas of __transaction_state", 1),

@@ -27,7 +27,6 @@ _B, _S, _I, _SH, _L, _D, _LIST, _CLASS, _PASSWORD = (
 
 _LOOP = "one loop serves all connections; cold.read.threads, compression.threads and file.pool.threads work beside it"
 _NO_SECURITY = "listeners are PLAINTEXT: there is no TLS, SASL or ACL"
-_NO_TRANSACTIONS = "there are no transactions"
 _NO_NEW_GROUPS = "groups are of consumers; there are no share groups and no streams groups"
 _NO_QUOTAS = "there are no quotas"
 _NO_CLASSES = "no Java class can be loaded"
@@ -116,9 +115,7 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     ("errors.deadletterqueue.*", _NO_NEW_GROUPS),
     ("offsets.load.buffer.size", "a group's records are read in pieces of one size"),
     ("offsets.topic.compression.codec", "a group's records are not compressed"),
-    ("transaction.partition.verification.enable", _NO_TRANSACTIONS),
     ("transaction.state.log.load.buffer.size", "a transaction's records are read in pieces of one size"),
-    ("add.partitions.to.txn.*", _NO_TRANSACTIONS),
     # Security and quotas
     ("delegation.token.*", "there are no delegation tokens"),
     ("password.encoder.*", _NO_ZOOKEEPER),
@@ -155,8 +152,6 @@ def without_row(name: str) -> Option | None:
 
 
 KAFKA_OPTIONS: tuple[Option, ...] = (
-    _k("add.partitions.to.txn.retry.backoff.max.ms", _I, "100", 0),
-    _k("add.partitions.to.txn.retry.backoff.ms", _I, "20", 1),
     _k("alter.config.policy.class.name", _CLASS, None),
     _k("alter.log.dirs.replication.quota.window.num", _I, "11", 1),
     _k("alter.log.dirs.replication.quota.window.size.seconds", _I, "1", 1),
@@ -386,7 +381,6 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("ssl.truststore.password", _PASSWORD, None, dynamic=True),
     _k("ssl.truststore.type", _S, "JKS", dynamic=True),
     _k("telemetry.max.bytes", _I, "1048576", 1),
-    _k("transaction.partition.verification.enable", _B, "true", dynamic=True),
     _k("transaction.state.log.load.buffer.size", _I, "5242880", 1),
     _k("transaction.two.phase.commit.enable", _B, "false"),
 )

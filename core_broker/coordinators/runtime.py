@@ -24,6 +24,7 @@ from ..pauses import RetryDelay
 from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
 from ..storage.disk.errors import StorageError, fresh_copy, is_passing
+from ..storage.log._producers import VerificationGuard
 from ..storage.log.append import Origin
 from ..storage.log.transactions import ABORT, COMMIT
 
@@ -295,17 +296,17 @@ class CoordinatorRuntime(Generic[S]):
         replay: bool = True,
         atomic: bool = True,
         producer: Producer | None = None,
+        guard: VerificationGuard | None = None,
     ) -> int:
         """Append records and replay them; gives the offset that the high watermark must reach. Raises KafkaError.
 
         atomic: all records go into one batch, or none is written. Otherwise there are as many batches as needed. When
         one is refused, those before it stay written, and their records are replayed. producer: in whose transaction.
+        guard: what lets them be its first ones here, see `Partition.begin_verification`.
         """
         if not records:
             return shard.written
         shard.partition.check_in_sync()
-        if producer is not None:
-            _check_epoch(shard.partition, producer)
         now = self._runtime.wall_ms()
         waiting = list(records)
         limit = max(shard.partition.log.config.max_message_bytes - RESERVED_BYTES, RESERVED_BYTES)
@@ -322,7 +323,7 @@ class CoordinatorRuntime(Generic[S]):
                 taken += 1
             if atomic and taken < len(waiting):
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{shard.partition}: {len(waiting)} records in one batch")
-            info = shard.partition.append(builder.build(), Origin.COORDINATOR, now)
+            info = shard.partition.append(builder.build(), Origin.COORDINATOR, now, guard=guard)
             shard.written = info.next_offset
             if replay:
                 producer_id = NO_PRODUCER if producer is None else producer.id
@@ -367,15 +368,6 @@ class CoordinatorRuntime(Generic[S]):
 
         self.when_committed(shard, offset, committed)
         return self._purgatory.add(pending, timeout_ms)
-
-
-def _check_epoch(partition: Partition, producer: Producer) -> None:
-    """Raise INVALID_PRODUCER_EPOCH where a later one has begun in the log."""
-    entry = partition.log.producers.get(producer.id)
-    if entry is not None and producer.epoch < entry.epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition}: producer {producer.id} has epoch {entry.epoch}"
-        )
 
 
 def _read_all(ranges: Sequence[Any]) -> list[bytes]:

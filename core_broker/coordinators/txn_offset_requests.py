@@ -16,6 +16,8 @@ from ..cluster.image import MetadataImage
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
 from ..purgatory import Pending, Purgatory
+from ..storage.log._producers import VerificationGuard
+from ..storage.log.append import UNSEQUENCED
 from . import offsets
 from .group_host import MAX_GROUPS, GroupHost
 from .group_shard import GroupShard
@@ -78,12 +80,27 @@ class TxnOffsetRequests:
             shard = self._host.shard_of(request.group_id)
         except KafkaError as error:
             return _failed(commit, version, error.code)
-        if _is_open(shard, request):
+        adds = version >= ADDS_SINCE
+        if not adds and not self._config["transaction.partition.verification.enable"]:
             return self._write(commit, request, version)
-        return self._verified(shard.index, commit, request, version, verification)
+        try:
+            guard = shard.partition.begin_verification(
+                request.producer_id, request.producer_epoch, UNSEQUENCED, adds, self._runtime.wall_ms()
+            )
+        except KafkaError as error:
+            return _failed(commit, version, error.code)
+        if guard is None:  # its coordinator knows of it
+            return self._write(commit, request, version)
+        return self._verified(shard.index, guard, commit, request, version, verification)
 
     def _verified(
-        self, index: int, commit: Commit, request: tc.Request, version: int, verification: Verification
+        self,
+        index: int,
+        guard: VerificationGuard,
+        commit: Commit,
+        request: tc.Request,
+        version: int,
+        verification: Verification,
     ) -> Pending:
         """The answer once the transaction's coordinator has said that the shard is part of it."""
         timeout_ms: int = self._config["request.timeout.ms"]
@@ -93,7 +110,7 @@ class TxnOffsetRequests:
             if pending.done:
                 return  # it was answered: the client may have ended its transaction
             error = errors.get((CONSUMER_OFFSETS, index), ErrorCode.NONE)
-            answer = _failed(commit, version, error) if error else self._write(commit, request, version)
+            answer = _failed(commit, version, error) if error else self._write(commit, request, version, guard)
             if isinstance(answer, Pending):
                 answer.when_done(pending.complete)
             else:
@@ -111,12 +128,12 @@ class TxnOffsetRequests:
         )
         return self._purgatory.add(pending, timeout_ms + self._host.commit_timeout_ms)
 
-    def _write(self, commit: Commit, request: tc.Request, version: int) -> Any:
+    def _write(self, commit: Commit, request: tc.Request, version: int, guard: VerificationGuard | None = None) -> Any:
         try:
             shard = self._host.shard_of(request.group_id)
             self._check(commit, request, version, shard)
             producer = Producer(request.producer_id, request.producer_epoch)
-            self._host.shards.write(shard, commit.records, producer=producer)
+            self._host.shards.write(shard, commit.records, producer=producer, guard=guard)
         except KafkaError as error:
             return _failed(commit, version, self._host.sure(error.code))
         return self._host.shards.answer(
@@ -141,12 +158,6 @@ class TxnOffsetRequests:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error:
             raise KafkaError(error)
-
-
-def _is_open(shard: Shard[GroupShard], request: tc.Request) -> bool:
-    """Whether the shard's log has records of the transaction: then the transaction's coordinator knows of it."""
-    entry = shard.partition.log.producers.get(request.producer_id)
-    return entry is not None and entry.transaction_start >= 0 and entry.epoch == request.producer_epoch
 
 
 def _failed(commit: Commit, version: int, code: int) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import cython
 
 from ...protocol.errors import KafkaError
+from ..storage.log._producers import UnstableTransactions
 from ..storage.log._tail import LogTail
 
 if TYPE_CHECKING:
@@ -159,9 +160,13 @@ class PartitionCore:
     @cython.exceptval(-1)
     def advance(self, offset: cython.longlong) -> cython.int:
         """Raise the high watermark to an offset, if it is lower, and wake who waits. Nothing else raises it."""
+        unstable: UnstableTransactions
         if offset <= self.high_watermark:
             return 0
         self.high_watermark = offset
+        unstable = self.tail.producers.unstable
+        if unstable.first < offset:
+            unstable.commit(offset)
         if self._end_waiters:
             self.wake_end_waiters()
         if self._data_waiters:

@@ -48,7 +48,8 @@ def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
     """The options of a topic that its log needs."""
     given = {name: options[option] for name in _LOG_OPTIONS if (option := name.replace("_", ".")) in options}
     given["cleanup_policy"] = ",".join(options["cleanup.policy"])
-    given["producer_id_expiration_ms"] = config["producer.id.expiration.ms"]
+    for option in ("producer.id.expiration.ms", "transaction.partition.verification.enable"):
+        given[option.replace(".", "_")] = config[option]
     return LogConfig(**given)
 
 

@@ -14,27 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import BatchBuilder
 from ..config import MAX_LONG
 from ..storage.disk.errors import fresh_copy
 from ..storage.log.append import Origin
+from ..storage.log.transactions import end_marker
 from ._core import IN_LINE, MIRRORED, NO_APPENDS, NOT_SERVED, TOO_FEW_IN_SYNC, PartitionCore, Traffic
 from .leadership import IsrChange, Leadership
 from .states import MEANING, REFUSING, Event, State, next_state
 from .traffic import NOT_FAILED_APPENDS
 
 if TYPE_CHECKING:
+    from ..storage.log._producers import VerificationGuard
     from ..storage.log.inspection import Inspection
     from ..storage.log.log import AppendInfo, Log, LogSlice
 
 log = logging.getLogger(__name__)
 
 Cancel = Callable[[], None]
+ALL = -1  # acks: of all in-sync replicas
 
 
 class Partition:
@@ -210,9 +211,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of an open transaction, or the high watermark."""
-        undecided = self.log.first_unstable_offset
-        return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
+        """Before it all transactions have ended: what readers of committed transactions see."""
+        return self.log.stable_offset(self.high_watermark)
 
     @property
     def low_watermark(self) -> int:
@@ -287,14 +287,17 @@ class Partition:
         wall_ms: int,
         expected_next_offset: int | None = None,
         inspection: Inspection | None = None,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append batches to the log. Raises KafkaError; then nothing was appended. inspection: see `Log.append`."""
+        """Append batches to the log. Raises KafkaError; then nothing was appended. inspection, guard: see
+        `Log.append`."""
         if self.core.obstacles & NOT_SERVED:
             self.check_online()
         traffic = self.traffic
         traffic.appends += origin != Origin.REPLICATION
+        epoch = self.core.leader_epoch
         try:
-            info = self.log.append(records, origin, self.core.leader_epoch, wall_ms, expected_next_offset, inspection)
+            info = self.log.append(records, origin, epoch, wall_ms, expected_next_offset, inspection, guard)
         except KafkaError as error:
             self.append_failed(error, len(records))
             raise
@@ -308,6 +311,15 @@ class Partition:
         self.core.appended(info.next_offset)
         return info
 
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, bumps_epochs: bool, wall_ms: int
+    ) -> VerificationGuard | None:
+        """What `append` must be given with a transactional batch; None if its transaction is open in this log. See
+        `Log.begin_verification`. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH."""
+        self.check_online()
+        self.check_leads()
+        return self.log.begin_verification(producer_id, producer_epoch, sequence, bumps_epochs, wall_ms)
+
     def write_marker(
         self,
         producer_id: int,
@@ -317,12 +329,20 @@ class Partition:
         transaction_version: int,
         wall_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction. Raises KafkaError; then nothing was appended."""
-        builder = BatchBuilder(
-            max_bytes=1 << 10, producer_id=producer_id, producer_epoch=producer_epoch, control=True, transactional=True
-        )  # fmt: skip
-        builder.append(wall_ms, struct.pack(">hh", 0, int(committed)), struct.pack(">hi", 0, coordinator_epoch))
-        return self.append(builder.build(), Origin.COORDINATOR, wall_ms)
+        """End a producer's transaction in this log, for its coordinator or an administrator (KIP-664).
+
+        It has ended for readers once the high watermark has passed the marker. transaction_version: from 2 on the
+        marker has the producer's next epoch (KIP-890), and one that was written already may come again (KIP-1228).
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_LEADER_OR_FOLLOWER,
+        NOT_ENOUGH_REPLICAS, POLICY_VIOLATION where a mirror writes the log, KAFKA_STORAGE_ERROR.
+        """
+        self.check_online()
+        self.check_leads()
+        self.check_clients_append(ALL)
+        self.log.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        marker = end_marker(producer_id, producer_epoch, committed, coordinator_epoch, wall_ms)
+        return self.append(marker, Origin.COORDINATOR, wall_ms)
 
     def append_failed(self, error: KafkaError, size_bytes: int) -> None:
         """Count an append that failed, and take the state that follows."""

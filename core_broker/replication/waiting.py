@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...protocol.errors import ErrorCode, KafkaError
 from ..purgatory import Answer, Pending, Purgatory
 from .partition import Partition
 
@@ -37,3 +38,13 @@ def when_acknowledged(
     for partition, end in waits:
         cancels.append(partition.wait_for_acknowledgement(end, acks, reached))
     return purgatory.add(pending, timeout_ms)
+
+
+def why_unacknowledged(partition: Partition, end: int, acks: int) -> KafkaError | None:
+    """What who has appended is told when the wait is over; None if all before the end offset is acknowledged."""
+    failure = partition.failure
+    if not partition.core.is_acknowledged(end, acks):
+        return failure or KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    if acks == ALL and len(partition.isr) < partition.least_in_sync:
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    return None

@@ -2,9 +2,9 @@
 """The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
 
 It takes requests of a plain form whose partitions have no obstacle (`replication/_core.py`) and whose batches are
-plain (`storage/log/_tail.py`). The whole request is checked before anything is appended. Any other request goes the
-long way, by its decoder, `apis/produce.py` and its encoder. Where an append is refused, or has to wait for its high
-watermark, the answer is made as on the long way.
+plain (`storage/log/_tail.py`): those of a transaction, too, where it is open in the partition's log. The whole request
+is checked before anything is appended. Any other request goes the long way, by its decoder, `apis/produce.py` and its
+encoder. Where an append is refused, or has to wait for its high watermark, the answer is made as on the long way.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cython
 
+from ...protocol.batch_layout import ATTRIBUTES_LOW_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT, TRANSACTIONAL
+from ...protocol.codegen_decode import STRING_BYTES_MAX
 from ...protocol.errors import KafkaError
 from ..cluster.topic_names import INTERNAL_TOPICS
 from ..replication._core import PartitionCore
@@ -22,12 +24,13 @@ from ._route import AtOnce, Body
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32
+    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32, _int64
     from cython.cimports.isthmus.protocol._writing import _put_int32, _put_int64, _put_uvarint, _uvarint_size
     from cython.cimports.libc.string import memcpy
 else:  # only compiled code calls them
     _int16: Any
     _int32: Any
+    _int64: Any
     _put_int32: Any
     _put_int64: Any
     _put_uvarint: Any
@@ -52,6 +55,8 @@ _HEAD_BYTES: cython.Py_ssize_t = 10  # size, correlation id, no tagged fields, n
 _ROW_BYTES: cython.Py_ssize_t = 33
 _COMPARED_MAX: cython.Py_ssize_t = 16  # partitions, each of which is compared with all before it
 _TAIL_BYTES: cython.Py_ssize_t = 5  # throttle time, no tagged fields
+
+_STRING_BYTES_MAX: cython.Py_ssize_t = STRING_BYTES_MAX
 
 _NO_ID = bytes(16)
 _INTERNAL = frozenset(INTERNAL_TOPICS)
@@ -86,6 +91,9 @@ class Asked:
 class ProduceFrame(Body):
     """A Produce request that is being read."""
 
+    in_transaction: cython.bint
+    producer_id: cython.longlong  # of the transaction's batches, -1 before the first of them
+    producer_epoch: cython.longlong
     acks: cython.int
     timeout_ms: cython.longlong
     topics: list[Asked]
@@ -99,13 +107,13 @@ class ProduceFrame(Body):
         _i: cython.Py_ssize_t
         topic: Asked | None
         names: set
-        if self.end - self.p < 8 or self.b[self.p]:  # of a transaction
+        if not self.read_transaction() or self.end - self.p < 7:
             return False
-        self.acks = _int16(self.b, self.p + 1)
-        self.timeout_ms = _int32(self.b, self.p + 3)
+        self.acks = _int16(self.b, self.p)
+        self.timeout_ms = _int32(self.b, self.p + 2)
         if self.acks != -1 and self.acks != 1:
             return False
-        self.p += 7
+        self.p += 6
         count = self.uvarint() - 1
         if count < 1 or count > 126:
             return False
@@ -120,6 +128,23 @@ class ProduceFrame(Body):
             names = {each.name for each in self.topics}
             if len(names) < count:
                 return False
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def read_transaction(self) -> cython.bint:
+        """Read the transactional id, of which only its being there counts; whether the decoder would take it."""
+        size: cython.Py_ssize_t = self.uvarint() - 1
+        self.producer_id = -1
+        self.in_transaction = size >= 0
+        if size < -1 or size > _STRING_BYTES_MAX or size > self.end - self.p:
+            return False
+        if size > 0:
+            try:
+                PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, size).decode()
+            except UnicodeDecodeError:
+                return False
+            self.p += size
         return True
 
     @cython.cfunc
@@ -187,8 +212,23 @@ class ProduceFrame(Body):
         self.p += part.size
         if part.records < 0 or self.b[self.p]:
             return None
+        if part.b[ATTRIBUTES_LOW_AT] & TRANSACTIONAL and not self.is_of_transaction(part.b):
+            return None
         self.p += 1
         return part
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def is_of_transaction(self, b: cython.p_const_uchar) -> cython.bint:
+        """Whether the request names a transaction, and a transactional batch is of the same producer as all others."""
+        producer_id: cython.longlong = _int64(b, PRODUCER_ID_AT)
+        epoch: cython.longlong = _int16(b, PRODUCER_EPOCH_AT)
+        if not self.in_transaction or producer_id < 0:
+            return False
+        if self.producer_id < 0:
+            self.producer_id = producer_id
+            self.producer_epoch = epoch
+        return producer_id == self.producer_id and epoch == self.producer_epoch
 
     @cython.cfunc
     @cython.exceptval(-1)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..replication.partition import Partition
     from ..storage.disk.files import Files
+    from ..storage.log._producers import VerificationGuard
     from ..storage.log.log import AppendInfo
 
 
@@ -29,8 +30,8 @@ class Preparing:
         self._max_bytes = max_bytes  # of all batches that are under way or wait
         self._bytes = 0
 
-    def begin(self, partition: Partition, batch: Any) -> Work | None:
-        """Take a place in the partition's line; None when the append can be made at once.
+    def begin(self, partition: Partition, batch: Any, guard: VerificationGuard | None = None) -> Work | None:
+        """Take a place in the partition's line; None when the append can be made at once. guard: see `Log.append`.
 
         The batch is copied. Raises KafkaError REQUEST_TIMED_OUT when too much is under way.
         """
@@ -44,7 +45,7 @@ class Preparing:
                 f"{partition}: {self._bytes} bytes of batches wait (compression.queued.bytes={self._max_bytes})",
             )
         self._bytes += size
-        work = Work(partition, bytes(batch), large, asyncio.get_running_loop().create_future())
+        work = Work(partition, bytes(batch), guard, large, asyncio.get_running_loop().create_future())
         partition.line = work.done
         return work
 
@@ -57,7 +58,8 @@ class Preparing:
                 inspection = await self._files.compute(inspect_batch, work.batch, partition.log.config)
             if work.before is not None:
                 await asyncio.wait([work.before])
-            return partition.append(work.batch, Origin.CLIENT, self._runtime.wall_ms(), inspection=inspection)
+            wall_ms = self._runtime.wall_ms()
+            return partition.append(work.batch, Origin.CLIENT, wall_ms, inspection=inspection, guard=work.guard)
         finally:
             self._bytes -= len(work.batch)
             work.done.set_result(None)
@@ -68,11 +70,19 @@ class Preparing:
 class Work:
     """One append in a partition's line."""
 
-    __slots__ = ("batch", "before", "done", "is_large", "partition")
+    __slots__ = ("batch", "before", "done", "guard", "is_large", "partition")
 
-    def __init__(self, partition: Partition, batch: bytes, is_large: bool, done: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        batch: bytes,
+        guard: VerificationGuard | None,
+        is_large: bool,
+        done: asyncio.Future[None],
+    ) -> None:
         self.partition = partition
         self.batch = batch
+        self.guard = guard
         self.is_large = is_large
         self.before = partition.line  # the append before it, if any
         self.done = done

@@ -37,8 +37,9 @@ Faults = Mapping[Topic, Mapping[int, KafkaError]]  # by partition
 NO_FAULTS: Mapping[Any, Any] = MappingProxyType({})
 
 
-def is_usual(topics: list[TopicProduceData]) -> bool:
-    """Whether each partition is named once and gets one batch of the present format, of no transaction.
+def is_usual(topics: list[TopicProduceData], in_transaction: bool) -> bool:
+    """Whether each partition is named once and gets one batch of the present format, of no transaction unless the
+    request names one.
 
     Nearly every request is. Only a log can refuse it then.
     """
@@ -49,7 +50,9 @@ def is_usual(topics: list[TopicProduceData]) -> bool:
             if records is None or len(records) < HEADER_SIZE:
                 return False
             length, magic, attributes = FORM_AND_ATTRIBUTES.unpack_from(records)
-            if length + LENGTH_OVERHEAD != len(records) or magic != MAGIC or attributes & TRANSACTIONAL:
+            if length + LENGTH_OVERHEAD != len(records) or magic != MAGIC:
+                return False
+            if attributes & TRANSACTIONAL and not in_transaction:
                 return False
             indexes.add(data.index)
         if not indexes or len(indexes) < len(topic.partition_data):

@@ -40,9 +40,27 @@ class _Asked(NamedTuple):
     pending: Pending
 
 
+class Held:
+    """The memory of requests that wait for an answer, which is bounded for all of them together."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether there is room for so much, which is taken then."""
+        if self._bytes + size_bytes > self._max_bytes:
+            return False
+        self._bytes += size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        self._bytes -= size_bytes
+
+
 class Verification:
-    """request: `BrokerChannels.request`. timeout_ms: of one request to a coordinator. The number of questions that wait
-    is bounded by the purgatory's limit."""
+    """request: `BrokerChannels.request`. timeout_ms: of one request to a coordinator. held: for those who ask. The
+    number of questions that wait is bounded by the purgatory's limit."""
 
     def __init__(
         self,
@@ -50,7 +68,9 @@ class Verification:
         request: Callable[..., Awaitable[Response]],
         purgatory: Purgatory,
         timeout_ms: Callable[[], float],
+        held: Held,
     ) -> None:
+        self.held = held
         self._image = image
         self._request = request
         self._purgatory = purgatory

@@ -428,9 +428,7 @@ class LogManager:
         return log.log_end_offset if known is None else known
 
     def _last_stable_offset(self, key: Key, log: Log) -> int:
-        undecided = log.first_unstable_offset
-        high_watermark = self._high_watermark(key, log)
-        return high_watermark if undecided is None else min(undecided, high_watermark)
+        return log.stable_offset(self._high_watermark(key, log))
 
     # --- Periodic work ------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def _producers(partition: Partition) -> list[ProducerState]:
             producer_id=producer_id,
             producer_epoch=entry.epoch,
             last_sequence=entry.last_sequence,
-            last_timestamp=entry.batches[-1].timestamp if entry.batches else entry.timestamp,
+            last_timestamp=entry.last_timestamp,
             coordinator_epoch=entry.coordinator_epoch,
             current_txn_start_offset=entry.transaction_start,
         )

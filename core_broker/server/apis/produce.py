@@ -6,7 +6,8 @@ acks=0 is never answered; where it fails the connection ends. acks=-1 waits for 
 broker's disk as far as the option durability asks for that. A batch of an unknown format, or of a transaction that is
 not named, fails the whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches
 that must be checked record by record or recompressed wait for that, see `preparing.py`; the rest of the request is
-appended at once.
+appended at once. v11: TRANSACTION_ABORTABLE. v12: the batches of a transaction add their partitions to it; before, its
+coordinator must know them (KIP-890, `unverified.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from ....protocol.messages.produce import (
     PartitionProduceResponse,
     Request,
     Response,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ...replication.waiting import when_acknowledged
+from ...replication.waiting import when_acknowledged, why_unacknowledged
 from ...storage.log.append import Origin
 from ...storage.log.log import AppendInfo
 from .._context import CloseConnection, Context
@@ -38,6 +40,7 @@ from ..leaders import leader_of
 from ..preparing import Work
 from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_usual, named_once, sorted_out, whole_request_error
 from ..record_errors import record_errors
+from ..unverified import Unverified, Verified
 
 LEADERS_SINCE = 10
 TOPIC_IDS_SINCE = 13
@@ -52,7 +55,11 @@ WHOLE_REQUEST = {  # what fails a request before its partitions are looked at
     ErrorCode.CORRUPT_MESSAGE: "a batch of this request has an unknown format: nothing was appended",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a batch of this request is of a transaction that the request "
     "does not name: nothing was appended",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the batches of a transaction are of several producers: nothing was "
+    "appended",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "too many requests wait until their transactions are verified: nothing was appended",
 }
+NOTHING_VERIFIED: Verified = MappingProxyType({})
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 LOG_NOT_REACHED = (  # errors whose answers have no log start offset
     ErrorCode.CORRUPT_MESSAGE,
@@ -84,7 +91,7 @@ def _after_short_way(
         rows = []
         for partition, base_offset, records, error in parts:
             if error is not None:
-                rows.append(_failed(partition.index, error, partition, None))
+                rows.append(_failed(partition.index, error, partition))
                 continue
             row = PartitionProduceResponse(
                 index=partition.index,
@@ -101,6 +108,65 @@ def _after_short_way(
 
 
 def handle(request: Request, context: Context) -> Any:
+    asked = request.topic_data
+    faults: Faults = NO_FAULTS
+    in_transaction = request.transactional_id is not None
+    if context.version < ZSTD_SINCE or request.acks not in ACKS or not is_usual(asked, in_transaction):
+        code = whole_request_error(request)
+        if code is not None:
+            return _refused(request, code)
+        asked, faults = sorted_out(asked, context.version)
+    if in_transaction:
+        return _after_verification(request, asked, faults, context)
+    return _append(request, asked, faults, NOTHING_VERIFIED, context)
+
+
+def _after_verification(request: Request, asked: list[TopicProduceData], faults: Faults, context: Context) -> Any:
+    """`_append`, once it is known that the partitions belong to the transaction."""
+    assert request.transactional_id is not None
+    try:
+        names = [(_name(topic, context), topic) for topic in asked]
+        unverified = Unverified(request.transactional_id, names, context)
+    except KafkaError as error:
+        return _refused(request, ErrorCode(error.code))
+    if not unverified.needs_answer:
+        return _append(request, asked, faults, unverified.verified, context)
+    if not unverified.keep(asked):
+        return _refused(request, ErrorCode.NOT_ENOUGH_REPLICAS)
+    begun: list[Pending] = []
+
+    def let_go() -> None:
+        unverified.abandon()
+        _abandon(begun)
+
+    def verified() -> None:
+        try:
+            answer = _append(request, asked, faults, unverified.verified, context)
+        except CloseConnection as closing:
+            answer = closing
+        if isinstance(answer, Pending):
+            begun.append(answer)
+            answer.when_done(pending.complete)
+        else:
+            pending.complete(answer)
+
+    pending = Pending(_no_answer, let_go)
+    unverified.ask(verified)
+    return pending
+
+
+def _name(topic: TopicProduceData, context: Context) -> str:
+    """A topic's name; "" if there is none with its id."""
+    if context.version < TOPIC_IDS_SINCE:
+        return topic.name
+    image = context.services.image.topic_by_id(topic.topic_id)
+    return "" if image is None else image.name
+
+
+def _append(
+    request: Request, asked: list[TopicProduceData], faults: Faults, verified: Verified, context: Context
+) -> Any:
+    """Append the batches. faults: of form. verified: of those that begin a transaction in their partition."""
     acks = request.acks
     version = context.version
     services = context.services
@@ -111,18 +177,8 @@ def handle(request: Request, context: Context) -> Any:
     topics: list[TopicProduceResponse] = []
     nodes: dict[int, NodeEndpoint] = {}  # leaders, with their addresses, for the answer
     untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is still appended
-    asked = request.topic_data
-    faults: Faults = NO_FAULTS
-    if version < ZSTD_SINCE or acks not in ACKS or not is_usual(asked):
-        code = whole_request_error(request)
-        if code is not None:
-            return _refused(request, code)
-        asked, faults = sorted_out(asked, version)
     for topic in asked:
-        name = topic.name
-        if version >= TOPIC_IDS_SINCE:
-            image = services.image.topic_by_id(topic.topic_id)
-            name = "" if image is None else image.name
+        name = _name(topic, context)
         partitions = all_partitions.get(name, NO_PARTITIONS)
         answers: list[PartitionProduceResponse] = []
         wrong = faults.get((topic.name, topic.topic_id), NO_FAULTS)
@@ -135,6 +191,9 @@ def handle(request: Request, context: Context) -> Any:
             try:
                 if partition is None:
                     raise _missing(version, name, index, context)
+                permit = verified.get((name, index))
+                if isinstance(permit, KafkaError):
+                    raise permit
                 if acks not in ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if name in INTERNAL:
@@ -143,17 +202,17 @@ def handle(request: Request, context: Context) -> Any:
                 reached = partition
                 partition.check_clients_append(acks)
                 if partition.line is not None or partition.log.config.looks_into:
-                    work = services.preparing.begin(partition, records)
+                    work = services.preparing.begin(partition, records, permit)
                     if work is not None:
                         later.append((work, told, len(told)))
                         told.append(PartitionProduceResponse(index=index))
                         continue
-                info = partition.append(records, CLIENT, wall_ms)
+                info = partition.append(records, CLIENT, wall_ms, guard=permit)
             except KafkaError as error:
                 if acks == 0:
                     untold = untold or CloseConnection(f"produce with acks=0 to {name}-{index}: {error}")
                     continue
-                answer = _failed(index, error, reached, request.transactional_id)
+                answer = _failed(index, error, reached)
                 if reached is not None:
                     answer.record_errors = record_errors(error, records, reached, wall_ms)
                 elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADERS_SINCE:
@@ -169,7 +228,7 @@ def handle(request: Request, context: Context) -> Any:
             if acks == 0:
                 untold = untold or CloseConnection(f"produce with acks=0 to {name}-{index}: {refusal}")
             else:
-                answers.append(_failed(index, refusal, None, request.transactional_id))
+                answers.append(_failed(index, refusal, None))
         topics.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers))
     response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
     if later:
@@ -209,7 +268,7 @@ async def _append_later(
             if request.acks == 0:
                 pending.complete(CloseConnection(f"produce with acks=0 to {partition}: {outcome}"))
                 return
-            answers[at] = answer = _failed(partition.index, outcome, partition, request.transactional_id)
+            answers[at] = answer = _failed(partition.index, outcome, partition)
             wall_ms = context.services.runtime.wall_ms()
             answer.record_errors = record_errors(outcome, work.batch, partition, wall_ms)
         elif isinstance(outcome, BaseException):
@@ -274,12 +333,8 @@ def _missing(version: int, name: str, index: int, context: Context) -> KafkaErro
     return context.services.replicas.why_missing(name, index)
 
 
-def _failed(
-    index: int, error: KafkaError, reached: Partition | None, transactional_id: str | None
-) -> PartitionProduceResponse:
+def _failed(index: int, error: KafkaError, reached: Partition | None) -> PartitionProduceResponse:
     code = error.code
-    if code == ErrorCode.INVALID_TXN_STATE and transactional_id is None:
-        code, reached = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None  # without an id there is no right to it
     answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
     if reached is not None and code not in LOG_NOT_REACHED:
         answer.log_start_offset = reached.log.log_start_offset
@@ -301,15 +356,10 @@ def _wait(waits: list[Wait], acks: int, response: Response, timeout_ms: int, con
 
     def settle() -> Response:
         for partition, end, answer in waits:
-            code: int = ErrorCode.NONE
-            failure = partition.failure
-            if not partition.core.is_acknowledged(end, acks):
-                code = ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code
-            elif acks == -1 and len(partition.isr) < partition.least_in_sync:
-                code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            if code:
-                answer.error_code = code  # the offset stays, as in Kafka: it is in the log
-                answer.error_message = None if failure is None else failure.message
+            error = why_unacknowledged(partition, end, acks)
+            if error is not None:
+                answer.error_code = error.code  # the offset stays, as in Kafka: it is in the log
+                answer.error_message = None if partition.failure is None else partition.failure.message
         return response
 
     ends = ((partition, end) for partition, end, _ in waits)

@@ -49,11 +49,10 @@ from .batch_reasons import (
     LIMITS_SIZE,
     NEGATIVE_COUNT,
     NO_SEQUENCE,
-    NO_TRANSACTION,
     NOT_FROM_ZERO,
     OLD_FORMAT,
     PLAIN,
-    SEQUENCE,
+    PRODUCER,
     SHORT_LENGTH,
     STAMPED,
     TOO_EARLY,
@@ -192,8 +191,6 @@ def _reasons(
             return CONTROL_RECORDS
         if sequence < 0 <= producer_id:
             return NO_SEQUENCE
-        if attributes & TRANSACTIONAL:
-            return NO_TRANSACTION
         if attributes & LOG_APPEND_TIME:
             return STAMPED
         if attributes & CODEC_MASK > LAST_CODEC:
@@ -203,10 +200,15 @@ def _reasons(
             return found
     if size < left:
         found = FOLLOWED
-    if rules & CHECKS_PRODUCERS and producer_id >= 0 and sequence >= 0:
+    if rules & CHECKS_PRODUCERS and producer_id >= 0 and not attributes & CONTROL:
         entry = producers.entries.get(producer_id)
-        if found or entry is None or not entry.goes_on(producer_epoch, sequence):
-            found |= SEQUENCE
+        if (
+            found
+            or entry is None
+            or not entry.goes_on(producer_epoch, sequence)
+            or (entry.transaction_start >= 0) != (attributes & TRANSACTIONAL != 0)
+        ):
+            found |= PRODUCER
     if is_too_much(size, rules, limits):
         found |= TOO_MUCH
     if (next_offset if rules & ASSIGNS_OFFSETS else base) > _OFFSET_MAX - delta:

@@ -244,7 +244,7 @@ class LogRanges:
         was looked at for that."""
         segment: Segment
         number: cython.Py_ssize_t
-        if self.tail.producers.open_transactions:
+        if self.tail.producers.unstable.first < upper:
             return False
         if read_committed and offset != upper:
             for number in range(max(0, bisect_right(self.bases, offset) - 1), len(self.segments)):

@@ -19,6 +19,7 @@ from ....protocol.batch_layout import (
     PREFIX,
     PREFIX_SIZE,
     SEQUENCE_MASK,
+    TRANSACTIONAL,
 )
 from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
@@ -26,12 +27,14 @@ from ....protocol.records import BatchSummary, CorruptBatch, validate_batch, wit
 from ..disk.files import Buffer
 from . import batch_reasons as why
 from ._batch_check import is_too_large, is_too_much, reasons_of, time_reason
-from ._producers import ProducerBatch, ProducerStates
+from ._producers import ProducerBatch, ProducerStates, VerificationGuard
 from ._segment import MAX_RELATIVE
-from .batch_reasons import ASSIGNS_OFFSETS, CHECKS_PRODUCERS, CLIENT_RULES, OF_CLIENTS
+from .batch_reasons import ASSIGNS_OFFSETS, CLIENT_RULES, OF_CLIENTS
 from .errors import NullKeys, OffsetMismatch
 from .inspection import Inspection
 from .log_config import LogConfig
+
+UNSEQUENCED = -1
 
 
 class Origin(IntEnum):
@@ -46,7 +49,7 @@ class Origin(IntEnum):
 # By origin. What is no rule of its own (whole batches, magic 2, CRC, increasing offsets) holds for all.
 RULES: tuple[int, ...] = (
     OF_CLIENTS,  # CLIENT
-    OF_CLIENTS & ~(CLIENT_RULES | CHECKS_PRODUCERS),  # COORDINATOR: its batches in transactions keep no sequence
+    OF_CLIENTS & ~CLIENT_RULES,  # COORDINATOR
     0,  # REPLICATION
     0,  # MIRROR
 )
@@ -71,10 +74,12 @@ def check(
     leader_epoch: int,
     wall_ms: int,
     inspection: Inspection | None = None,
+    guard: VerificationGuard | None = None,
 ) -> Plan:
     """Check all batches of an append to the log `name`, which ends at `next_offset`. Raises KafkaError.
 
-    inspection: what `inspect_batch` has found in the first batch, which is then not inspected again.
+    inspection: what `inspect_batch` has found in the first batch, which is then not inspected again. guard: the
+    verification of the transaction to which the batches belong, if there is one.
     A batch that is cut off at the end of the buffer, as in fetch responses, is left out.
     """
     rules = RULES[origin]
@@ -114,11 +119,16 @@ def check(
             raise _refusal(reasons, header, view[position:end], name, config, wall_ms)
         if looks_at_records:
             _check_records(_summary(view, position, inspection), name, config, base, wall_ms)
-        if reasons & why.SEQUENCE:
+        if reasons & why.PRODUCER:
             if known is not producers:
                 known.borrow(producers, producer_id)
+            is_transactional = attributes & TRANSACTIONAL != 0
+            first_sequence = base_sequence if rules & CLIENT_RULES else UNSEQUENCED  # coordinators keep none
             last_sequence = (base_sequence + delta) & SEQUENCE_MASK
-            repeated = known.check(producer_id, producer_epoch, base_sequence, last_sequence)
+            repeated = known.check(
+                producer_id, producer_epoch, first_sequence, last_sequence, is_transactional, guard,
+                config.transaction_partition_verification_enable,
+            )  # fmt: skip
             if repeated is not None:
                 if not batches and not reasons & why.FOLLOWED:
                     return [], [], 0, 0, -1, -1, repeated
@@ -131,8 +141,11 @@ def check(
                 if known is producers:
                     known = ProducerStates()
                     known.complete = producers.complete
+                    known.guards = producers.guards
                 known.borrow(producers, producer_id)
                 known.update(producer_id, producer_epoch, base_sequence, offset, offset + delta, max_timestamp, wall_ms)
+                if is_transactional:
+                    known.begin_transaction(producer_id, offset)
         if assigns:
             base = offset
             batch_epoch = leader_epoch
@@ -248,8 +261,6 @@ def _refusal(
             what = "clients may not write control records"
         case why.NO_SEQUENCE:
             what = f"invalid sequence {base_sequence} of producer {producer_id}"
-        case why.NO_TRANSACTION:
-            code, what = ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer"
         case why.STAMPED:
             code, what = ErrorCode.INVALID_TIMESTAMP, "a producer may not set the type LogAppendTime"
         case why.UNKNOWN_CODEC:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 # Rules, as bits. Which hold for an origin is the table in append.py; all else holds for every origin.
 ASSIGNS_OFFSETS: cython.int = 1  # and leader epochs; else every byte is kept
-CHECKS_PRODUCERS: cython.int = 2  # epochs, sequences, duplicates; else producer state only follows
+CHECKS_PRODUCERS: cython.int = (
+    2  # transactions and epochs, of clients also sequences and duplicates; else producer state only follows
+)
 CLIENT_RULES: cython.int = 4  # dense offsets, no control batches, sane timestamps
 LIMITS_SIZE: cython.int = 8  # max.message.bytes and segment.bytes
 OF_CLIENTS: cython.int = ASSIGNS_OFFSETS | CHECKS_PRODUCERS | CLIENT_RULES | LIMITS_SIZE
@@ -30,16 +32,15 @@ NEGATIVE_COUNT: cython.int = 7  # of records, or the last offset delta
 WRONG_COUNT: cython.int = 8  # of records for its offsets
 CONTROL_RECORDS: cython.int = 9
 NO_SEQUENCE: cython.int = 10  # but a producer id
-NO_TRANSACTION: cython.int = 11  # is open
-STAMPED: cython.int = 12  # with LogAppendTime, which is the broker's
-UNKNOWN_CODEC: cython.int = 13
-TOO_LATE: cython.int = 14  # for message.timestamp.after.max.ms
-TOO_EARLY: cython.int = 15  # for message.timestamp.before.max.ms
+STAMPED: cython.int = 11  # with LogAppendTime, which is the broker's
+UNKNOWN_CODEC: cython.int = 12
+TOO_LATE: cython.int = 13  # for message.timestamp.after.max.ms
+TOO_EARLY: cython.int = 14  # for message.timestamp.before.max.ms
 REFUSAL: cython.int = 15  # all bits of the refusals
 
 # What takes a second look, as bits. Several come together.
 CUT: cython.int = 16  # by the end of the buffer; comes alone
-SEQUENCE: cython.int = 32  # the batch is not known to be its producer's next, or others follow that may be
+PRODUCER: cython.int = 32  # the batch is not known to be its producer's next in its state, or others follow
 TOO_MUCH: cython.int = 64  # for segment.bytes
 TOO_FAR: cython.int = 128  # past the last offset there is
 FOLLOWED: cython.int = 256  # by other bytes in the buffer

@@ -28,7 +28,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ..disk._data_file import FileRange
 from ..disk.errors import StorageError, fresh_copy
 from ..disk.files import Buffer, Files
-from ._producers import ProducerStates
+from ._producers import ProducerStates, VerificationGuard
 from ._ranges import LogRanges
 from ._segment import Segment
 from ._tail import LogTail, RecentPositions
@@ -151,9 +151,15 @@ class Log:
         return self.epochs.latest
 
     @property
-    def first_unstable_offset(self) -> int | None:
+    def first_undecided_offset(self) -> int | None:
         """Where the earliest open transaction begins."""
-        return self.tail.producers.first_unstable_offset
+        return self.tail.producers.first_undecided_offset
+
+    def stable_offset(self, high_watermark: int) -> int:
+        """Before it every transaction has ended by a marker that is committed; at most the high watermark."""
+        unstable = self.tail.producers.unstable
+        unstable.commit(high_watermark)
+        return min(max(unstable.first, self.tail.log_start_offset), high_watermark)
 
     @property
     def size_bytes(self) -> int:
@@ -198,11 +204,12 @@ class Log:
         wall_ms: int,
         expected_next_offset: int | None = None,
         inspection: Inspection | None = None,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Append whole batches into the page cache, all or none. Raises KafkaError, OffsetMismatch, StorageError.
 
-        CLIENT and COORDINATOR get offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
-        inspection: of the first batch, see `inspection.py`.
+        CLIENT and COORDINATOR get offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte. inspection: of
+        the first batch, see `inspection.py`. guard: for CLIENT and COORDINATOR, see `begin_verification`.
         """
         tail = self.tail
         if tail.failure is not None:
@@ -211,7 +218,9 @@ class Log:
         if expected_next_offset is not None and expected_next_offset != end:
             raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)
         view = batches if type(batches) is memoryview else memoryview(batches)
-        plan = check(view, origin, config, tail.producers, self.status.name, end, leader_epoch, wall_ms, inspection)
+        plan = check(
+            view, origin, config, tail.producers, self.status.name, end, leader_epoch, wall_ms, inspection, guard
+        )
         parts, checked, size, records, max_timestamp, append_time, repeated = plan
         if not checked:
             if repeated is None:
@@ -256,6 +265,17 @@ class Log:
         return AppendInfo(
             first_offset, last_offset, end, max_timestamp, append_time, tail.log_start_offset, records, size, False
         )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, bumps_epochs: bool, wall_ms: int
+    ) -> VerificationGuard | None:
+        """What `append` must be given with a producer's transactional batch; None if its transaction is open here.
+
+        Once the coordinator of the transaction has said that this partition belongs to it, it counts until something
+        of that transaction is appended (KIP-890). sequence: of the batch. bumps_epochs: each of its transactions has an
+        epoch of its own. Raises KafkaError INVALID_PRODUCER_EPOCH.
+        """
+        return self.tail.producers.begin_verification(producer_id, producer_epoch, sequence, bumps_epochs, wall_ms)
 
     def _check_epochs(self, checked: list[Checked]) -> None:
         """A source's epochs only increase: a batch of an earlier one belongs to another history."""

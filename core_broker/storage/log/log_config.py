@@ -38,6 +38,7 @@ class LogConfig:
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
     producer_id_expiration_ms: int = DAY_MS
+    transaction_partition_verification_enable: bool = True
 
     # Derived values, used by every append.
     deletes: bool = field(init=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from ....protocol.batch_layout import CONTROL, LENGTH_OVERHEAD, TRANSACTIONAL
-from ....protocol.records import CorruptBatch, decode_batch
+from ....protocol.records import CorruptBatch, build_batch, decode_batch
 from ..disk.files import Files
 from ._producers import ProducerStates
 from ._segment import Segment
@@ -20,6 +20,7 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_MARKER = struct.Struct(">hi")  # version, coordinator epoch
 ABORT = 0
 COMMIT = 1
+MARKER_VERSION = 0
 
 
 class TransactionIndex:
@@ -86,6 +87,7 @@ def follow(
         states.update(producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp, wall_ms)
         if attributes & TRANSACTIONAL:
             states.begin_transaction(producer_id, base_offset)
+            states.end_verification(producer_id)
         return None
     try:
         marker = decode_batch(batch)[0]
@@ -95,12 +97,27 @@ def follow(
         return None  # an unknown control record is kept, but ends nothing
     if kind not in (ABORT, COMMIT):
         return None
-    start = states.end_transaction(producer_id, producer_epoch, coordinator_epoch, wall_ms)
+    start = states.end_transaction(
+        producer_id, producer_epoch, coordinator_epoch, last_offset, marker.timestamp_ms, wall_ms
+    )
+    states.end_verification(producer_id, producer_epoch)
     if kind == COMMIT or start < 0:
         return None
-    unstable = states.first_unstable_offset
-    stable = last_offset + 1 if unstable is None else min(unstable, last_offset + 1)
+    stable = min(states.unstable.first_open, last_offset + 1)
     return AbortedTransaction(producer_id, start, last_offset, stable)
+
+
+def end_marker(producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int, wall_ms: int) -> bytes:
+    """The batch that ends a producer's transaction."""
+    key = _CONTROL_KEY.pack(MARKER_VERSION, COMMIT if is_commit else ABORT)
+    value = _END_MARKER.pack(MARKER_VERSION, coordinator_epoch)
+    return build_batch(
+        [(wall_ms, key, value, ())],
+        control=True,
+        transactional=True,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
 
 
 def follow_batch(

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from isthmus.core_broker.storage.log._producers import ProducerStates
+from isthmus.core_broker.storage.log._tail import LogTail
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.log.epochs import LeaderEpochs
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -25,13 +27,20 @@ def unpacked(data: bytes) -> tuple[Record, ...]:
     return tuple(zip(data[8::2], data[9::2], strict=True))
 
 
+def tail_without_transactions() -> LogTail:
+    tail = LogTail.__new__(LogTail)
+    tail.producers = ProducerStates()
+    return tail
+
+
 class MemoryLog:
     """What replication asks of a log. Each record is a batch of its own, and a read gives one of them.
 
     recovery_point: all before it is on disk. A start syncs what it finds.
     """
 
-    tail = ranges = failure = first_unstable_offset = None
+    tail = tail_without_transactions()
+    ranges = failure = None
     needs_flush = False
     log_start_offset = 0
 
@@ -56,6 +65,9 @@ class MemoryLog:
     @property
     def latest_epoch(self) -> int:
         return self.epochs.latest
+
+    def stable_offset(self, high_watermark: int) -> int:
+        return high_watermark
 
     def append(self, data: bytes, origin: Origin, leader_epoch: int, *_: Any) -> Any:
         end, records = len(self.records), unpacked(data)

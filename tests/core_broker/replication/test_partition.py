@@ -12,20 +12,23 @@ from isthmus.core_broker.replication.partition import Partition
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.running import in_loop, run_by
 
+from .memory_log import tail_without_transactions
+
 
 class FakeLog:
     """Counts offsets; `sync` ends when the test says so."""
 
     def __init__(self):
         self.log_start_offset = self.log_end_offset = 0
-        self.first_unstable_offset = None
+        self.undecided = 2**63 - 1
         self.needs_flush = False
         self.failure = None
         self.epoch = -1
-        self.tail = self.ranges = None
+        self.tail = tail_without_transactions()
+        self.ranges = None
         self.syncs = []
 
-    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None, inspection=None):
+    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None, *options):
         first = self.log_end_offset
         self.log_end_offset += records
         count = self.log_end_offset - first
@@ -35,6 +38,9 @@ class FakeLog:
 
     def assign_epoch(self, epoch):
         self.epoch = epoch
+
+    def stable_offset(self, high_watermark):
+        return min(self.undecided, high_watermark)
 
     async def sync(self):
         done = asyncio.get_running_loop().create_future()
@@ -160,7 +166,7 @@ def test_read_committed_ends_at_the_first_open_transaction():
     partition, log = make()
     partition.append(10, 0, 0)
     assert partition.last_stable_offset == 10
-    log.first_unstable_offset = 4
+    log.undecided = 4
     assert partition.last_stable_offset == 4
     assert partition.read(0, 100) == 10
     assert partition.read(0, 100, read_committed=True) == 4

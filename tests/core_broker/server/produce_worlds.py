@@ -5,22 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
+from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.replication.leadership import Leadership
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server._context import CloseConnection, Context
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.dispatch import Routes
+from isthmus.core_broker.server.verification import Held
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.log.status import LogHooks
 from isthmus.core_broker.storage.startup.opening import open_log
-from isthmus.protocol.batch_layout import HEADER, HEADER_SIZE
+from isthmus.protocol.batch_layout import HEADER, HEADER_SIZE, TRANSACTIONAL
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
@@ -90,7 +94,9 @@ class World:
                 names_by_id=names,
                 topic_by_id=lambda topic_id: SimpleNamespace(name=names[topic_id]) if topic_id in names else None,
             ),
-            preparing=SimpleNamespace(begin=lambda partition, records: None),
+            preparing=SimpleNamespace(begin=lambda partition, records, guard: None),
+            config=BrokerConfig(),
+            verification=SimpleNamespace(ask=_verified, held=Held(MAX_INT64)),
         )
         self.context = Context(services, "PLAINTEXT", "10.0.0.9")  # type: ignore[arg-type]
         self.short = 0  # requests that went the short way
@@ -135,8 +141,11 @@ class World:
                 answer = route.handle(route.decode(frame, len(HEAD))[0], self.context)
         except (ProtocolError, CloseConnection, struct.error) as error:
             return str(error)
-        if answer is None:
-            return None
+        if isinstance(answer, Pending):
+            assert answer.done
+            answer = answer.answer
+        if answer is None or isinstance(answer, CloseConnection):
+            return answer and str(answer)
         parts = route.encode(answer)
         return ANSWER_FLEXIBLE.pack(sum(map(len, parts)) + 5, CORRELATION, 0) + b"".join(parts)
 
@@ -154,6 +163,12 @@ class World:
                 with open(f"{directory}/{name}", "rb") as file:
                     found.append((f"{directory.removeprefix(self.folder)}/{name}", file.read()))
         return found
+
+
+def _verified(*asked: Any, done: Callable[[Any], None], **more: Any) -> Pending:
+    """Every partition is in its transaction."""
+    done({})
+    return Pending(lambda: None)
 
 
 def _missing(name: str, index: int) -> KafkaError:
@@ -198,8 +213,11 @@ def fill_up(world: World, number: int, code: int = errno.ENOSPC) -> None:
 
 
 @st.composite
-def batches(draw, wrong: str | None, log: Log | None, now_ms: int) -> bytes:
-    """A batch that can be, but for the one field that may have any value; mostly the next of a known producer."""
+def batches(draw, wrong: str | None, log: Log | None, now_ms: int, in_transaction: bool) -> bytes:
+    """A batch that can be, but for the one field that may have any value; mostly the next of a known producer.
+
+    in_transaction: it may be transactional.
+    """
 
     def field(name, value, others):
         return draw(others) if name == wrong else value
@@ -216,6 +234,7 @@ def batches(draw, wrong: str | None, log: Log | None, now_ms: int) -> bytes:
     if kind == "next" and known:
         producer_id = draw(st.sampled_from(sorted(known)))
         epoch, sequence = known[producer_id].epoch, (known[producer_id].last_sequence + 1) % 2**31
+        in_transaction &= known[producer_id].transaction_start >= 0 or draw(st.booleans())
     elif kind != "none":
         producer_id, epoch, sequence = draw(
             st.sampled_from([(7, 0, 0), (7, 1, 0), (7, 0, 3), (8, 0, 5), (9, 2, 2**31 - 2), (9, 2, 1)])
@@ -227,7 +246,11 @@ def batches(draw, wrong: str | None, log: Log | None, now_ms: int) -> bytes:
         draw(st.integers(-1, 3)),
         field("magic", 2, st.sampled_from([-1, 0, 1, 3])),
         0,
-        field("attributes", draw(st.integers(0, 4)), st.one_of(st.integers(5, 63), st.integers(-(2**15), 2**15 - 1))),
+        field(
+            "attributes",
+            draw(st.integers(0, 4)) | in_transaction * TRANSACTIONAL,
+            st.one_of(st.integers(5, 63), st.integers(-(2**15), 2**15 - 1)),
+        ),
         -1 if wrong == "nothing" else field("delta", count - 1, st.integers(-2, 5)),
         field("first_time", last_time, extremes),
         field("last_time", last_time, extremes),
@@ -246,19 +269,20 @@ def encoded(version: int, topics: list[TopicProduceData], acks: int = -1, transa
     return b"".join(bytes(part) for part in APIS[0].request.encoder(version)(request))
 
 
-def body_of(version: int, *rows: tuple[str, int, bytes], acks: int = -1) -> bytes:
+def body_of(version: int, *rows: tuple[str, int, bytes], acks: int = -1, transactional_id: str | None = None) -> bytes:
     """A request, of (topic, partition, batch)."""
     topics: dict[str, list[PartitionProduceData]] = {}
     for name, index, records in rows:
         topics.setdefault(name, []).append(PartitionProduceData(index=index, records=records))
     given = [TopicProduceData(name=name, topic_id=id_of(name), partition_data=data) for name, data in topics.items()]
-    return encoded(version, given, acks)
+    return encoded(version, given, acks, transactional_id)
 
 
 @st.composite
 def requests(draw, version: int, wrong: str | None, world: World) -> bytes:
     """The body of a request, in which at most one thing is wrong."""
     topics = []
+    in_transaction = not draw(st.integers(0, 2))
     known = [name for name in TOPICS if name != INTERNAL]
     unusual = draw(st.integers(0, 7)) == 0
     names = draw(
@@ -270,7 +294,7 @@ def requests(draw, version: int, wrong: str | None, world: World) -> bytes:
         for index in draw(st.lists(indexes, min_size=1, max_size=2, unique=not unusual)):
             partition = world.partitions.get(name, {}).get(index)
             log = None if partition is None else partition.log
-            given = draw(batches(wrong if not draw(st.integers(0, 1)) else None, log, world.now_ms))
+            given = draw(batches(wrong if not draw(st.integers(0, 1)) else None, log, world.now_ms, in_transaction))
             rows.append(PartitionProduceData(index=index, records=given))
         topic_id = id_of(name) if name in TOPICS else bytes(16)
         topics.append(TopicProduceData(name=name, topic_id=topic_id, partition_data=rows))
@@ -278,5 +302,5 @@ def requests(draw, version: int, wrong: str | None, world: World) -> bytes:
         version,
         topics,
         draw(st.sampled_from([-1, 1, 0, 2] if unusual else [-1, 1])),
-        draw(st.sampled_from([None, "x"])) if unusual else None,
+        draw(st.sampled_from([None, "", "x"])) if unusual else ("x" if in_transaction else None),
     )

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 import tempfile
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,7 @@ from isthmus.core_broker.storage.log.batch_reasons import OF_CLIENTS, PLAIN
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.batch_layout import TRANSACTIONAL
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
@@ -95,6 +97,14 @@ def sync(world: World) -> None:
             drive(each.log.sync())
 
 
+def end_transactions(world: World) -> None:
+    for each in world.all():
+        for number, entry in list(each.log.producers.items()):
+            if entry.transaction_start >= 0 and each.failure is None and not each.mirror_link:
+                with suppress(KafkaError):
+                    each.write_marker(number, entry.epoch, False, 0, 0, world.now_ms)
+
+
 def refuse(world: World) -> None:
     partition = world.partitions["t"][1]
     if partition.failure is None:
@@ -113,6 +123,7 @@ EVENTS = st.sampled_from(
         lead_anew,
         no_mirror_any_more,
         forget_producers,
+        end_transactions,
         sync,
         refuse,
         close,
@@ -192,6 +203,41 @@ def test_control_what_is_plain_goes_the_short_way(version, tmp_path):
     assert world.partitions["t"][0].high_watermark == 6
 
 
+def test_a_transaction_that_is_open_in_its_partitions_logs_goes_the_short_way(tmp_path):
+    world = World(str(tmp_path), LogConfig(), {})
+
+    def send(sequence: int, *places: tuple[str, int], **other: int) -> int:
+        fields = FIRST | {"base_sequence": sequence} | other
+        rows = [(*place, batch(2, transactional=True, **fields)) for place in places]
+        world.ask(12, body_of(12, *rows, transactional_id="x"), may_be_short=True)
+        return world.short
+
+    assert send(0, ("t", 0), ("u", 0)) == 0
+    assert send(2, ("t", 0), ("u", 0)) == 1
+    assert send(0, ("t", 1)) == 1  # the transaction begins there
+    assert send(4, ("t", 0), producer_epoch=1) == 1  # a newer epoch's would be another one
+    world.partitions["t"][0].write_marker(7, 0, True, 0, 0, world.now_ms)
+    assert send(4, ("t", 0)) == 1
+    assert send(6, ("t", 0)) == 2
+
+
+def test_the_batches_of_a_transaction_are_of_one_producer_on_the_short_way_too(tmp_path):
+    world = World(str(tmp_path), LogConfig(), {})
+    for number, sequence in ((7, 0), (8, 0), (7, 2)):
+        fields = FIRST | {"producer_id": number, "base_sequence": sequence}
+        world.ask(
+            12,
+            body_of(12, ("t", number - 7, batch(2, transactional=True, **fields)), transactional_id="x"),
+            may_be_short=True,
+        )
+    assert world.short == 1
+    rows = [
+        ("t", at, batch(2, transactional=True, **(FIRST | {"producer_id": 7 + at, "base_sequence": 4 - 2 * at})))
+        for at in (0, 1)
+    ]
+    assert not goes_the_short_way(world, 12, body_of(12, *rows, transactional_id="x"))
+
+
 # --- What does not ----------------------------------------------------------------------------------------------------
 
 
@@ -209,9 +255,15 @@ def test_what_must_be_changed_or_looked_into_never_goes_the_short_way(change, tm
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(batches(), st.sampled_from([{}, {}, {"max_message_bytes": 100}, {"segment_bytes": 100}]), st.booleans())
-def test_a_batch_goes_the_short_way_if_the_one_check_finds_nothing(made, limits, is_followed):
-    data = made[0] + bytes(is_followed)
+@given(
+    batches(),
+    st.sampled_from([{}, {}, {"max_message_bytes": 100}, {"segment_bytes": 100}]),
+    st.booleans(),
+    st.sampled_from([None, "x"]),
+)
+def test_a_batch_goes_the_short_way_if_the_one_check_finds_nothing(made, limits, is_followed, transactional_id):
+    data, header = made[0] + bytes(is_followed), made[1]
+    is_plain = not header.attributes & TRANSACTIONAL or (transactional_id is not None and header.producer_id >= 0)
     with tempfile.TemporaryDirectory() as folder:
         world = World(folder, LogConfig(**limits), {}, {"u": 1})
         tail = world.partitions["u"][0].log.tail
@@ -219,7 +271,8 @@ def test_a_batch_goes_the_short_way_if_the_one_check_finds_nothing(made, limits,
         reasons = reasons_of(
             memoryview(data), 0, OF_CLIENTS, tail.config.limits, tail.producers, tail.log_end_offset, world.now_ms
         )
-        assert goes_the_short_way(world, 12, body_of(12, ("u", 0, data))) is (reasons == PLAIN)
+        body = body_of(12, ("u", 0, data), transactional_id=transactional_id)
+        assert goes_the_short_way(world, 12, body) is (reasons == PLAIN and is_plain)
 
 
 AGAINST_IT = {
@@ -269,8 +322,8 @@ def test_what_a_request_has_against_it(tmp_path):
             encoded(version, []),
             encoded(version, [row], 0),
             encoded(version, [row], 2),
-            encoded(version, [row], -1, "x"),
-            b"\1" + good[1:],  # an id of no characters
+            b"\2\xff" + good[1:],  # a transactional id that is no text
+            b"\x7f" + good[1:],  # one that does not end
             good + b"\0",
             body_of(version, (INTERNAL, 0, batch(1))),
             body_of(version, ("none", 0, batch(1))),

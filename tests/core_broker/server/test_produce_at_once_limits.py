@@ -164,7 +164,7 @@ def test_jitter_ends_segments_on_both_ways(tmp_path):
 
 def test_a_producer_without_batches_goes_the_long_way(tmp_path):
     def end(world: World) -> None:
-        world.partitions["t"][1].log.producers.end_transaction(7, 0, 0, NOW_MS)
+        world.partitions["t"][1].log.producers.end_transaction(7, 0, 0, 0, NOW_MS, NOW_MS)
 
     for sequence in (0, 1):
         body = body_of(13, ("t", 1, batch(1, **FIRST, base_sequence=sequence)))

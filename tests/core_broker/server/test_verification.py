@@ -12,7 +12,7 @@ import pytest
 from isthmus.core_broker.cluster.topic_names import TRANSACTION_STATE
 from isthmus.core_broker.coordinators.find import partition_for
 from isthmus.core_broker.purgatory import Pending, Purgatory
-from isthmus.core_broker.server.verification import Errors, Verification
+from isthmus.core_broker.server.verification import Errors, Held, Verification
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -33,7 +33,7 @@ class World:
         partitions = {each: SimpleNamespace(leader=10 + each) for each in range(PARTITIONS)}
         self.image: Any = SimpleNamespace(topics={TRANSACTION_STATE: SimpleNamespace(partitions=partitions)})
         self.purgatory = Purgatory(10)
-        self.verification = Verification(self.image, self.request, self.purgatory, lambda: 700.0)
+        self.verification = Verification(self.image, self.request, self.purgatory, lambda: 700.0, Held(100))
         self.requests: list[tuple[int, Request, asyncio.Future[Any]]] = []
         self.told: list[Errors] = []
         self.arrived = asyncio.Event()

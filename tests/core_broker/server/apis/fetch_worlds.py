@@ -15,6 +15,7 @@ from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.storage.log import cold_reads
+from isthmus.core_broker.storage.log._producers import ALL_STABLE
 from isthmus.core_broker.storage.log._ranges import NotCached
 from isthmus.core_broker.storage.log.index_files import AbortedTransaction
 from isthmus.core_broker.storage.log.transactions import TransactionIndex
@@ -155,8 +156,12 @@ class History:
                 entry = AbortedTransaction(7, 0, 1, 2)
                 TransactionIndex.append(self.serving.files, chance.choice(partition.log.ranges.segments), entry)
             case "open" if chance.random() < 0.2 and partition.high_watermark > 2:
-                offset = chance.randint(0, partition.high_watermark)
-                partition.log.producers.open_transactions = chance.choice([{7: offset}, {}])
+                unstable = partition.log.producers.unstable
+                if unstable.first_open == ALL_STABLE:
+                    unstable.begin(chance.randint(0, partition.high_watermark))
+                else:
+                    unstable.end(unstable.first_open, partition.high_watermark - chance.randint(0, 1))
+                    unstable.commit(partition.high_watermark)
             case "fail" if chance.random() < 0.05:
                 partition.enter(Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "broken"))
             case "refuse" if chance.random() < 0.05:

@@ -10,7 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from isthmus.core_broker.auto_creation import AutoCreation
-from isthmus.core_broker.cluster.controller import BrokerHeartbeat, Controller, CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.controller import (
+    BrokerHeartbeat,
+    Controller,
+    CreateTopics,
+    IncrementalAlterConfigs,
+    Operation,
+    RegisterBroker,
+    new_topic,
+)
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.cluster.quorum.member import alone
@@ -27,10 +35,12 @@ from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.messages import MODULES
+from isthmus.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime, system
 
 LISTENER = "PLAINTEXT"
+BROKER = 4  # kind of resource
 
 
 class Serving:
@@ -90,15 +100,19 @@ class Serving:
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         """The answer of the request's handler, in the newest version if none is named."""
-        api = type(request).API
-        self.context.version = api.max_version if version is None else version
-        handler = import_module(f"isthmus.core_broker.server.apis.{MODULES[api.key]}").handle
-        answer = handler(request, self.context)
+        answer = self.handle(request, version)
         if not isinstance(answer, Pending):
             return answer
         done = asyncio.get_running_loop().create_future()
         answer.when_done(done.set_result)
         return await done
+
+    def handle(self, request: Any, version: int | None = None) -> Any:
+        """What the request's handler returns."""
+        api = type(request).API
+        self.context.version = api.max_version if version is None else version
+        handler = import_module(f"isthmus.core_broker.server.apis.{MODULES[api.key]}").handle
+        return handler(request, self.context)
 
     async def topic(self, name: str, partitions: int = 1, **options: str) -> bytes:
         """Make a topic; its id. Option names have _ for the dots."""
@@ -106,6 +120,13 @@ class Serving:
         result = await self.controller.submit_wait(CreateTopics([new_topic(name, partitions, 1, configs)]))
         assert result.items[0].error_code == 0, result.items[0]
         return result.items[0].topic_id
+
+    async def set_option(self, name: str, value: str) -> None:
+        """Set an option of this broker."""
+        option = AlterableConfig(name=name, value=value, config_operation=Operation.SET)
+        resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[option])
+        result = await self.controller.submit_wait(IncrementalAlterConfigs([resource]))
+        assert result.items[0].error_code == 0, result.items[0]
 
     def fill(self, topic: str, records: int, index: int = 0, **batch: int) -> None:
         """Append one batch of so many records."""

@@ -90,7 +90,7 @@ def test_versions_before_the_flexible_ones_have_the_long_way_only(version):
 AGAINST_IT = {
     "failure": lambda partition: partition.enter(Event.LOG_FAILED, KafkaError(1, "broken")),
     "the log's failure": lambda partition: partition.log.status.unreadable(OSError(5, "broken")),
-    "an open transaction": lambda partition: partition.log.producers.open_transactions.update({7: 1}),
+    "an open transaction": lambda partition: partition.log.producers.unstable.begin(1),
     "an aborted one": lambda partition: setattr(partition.log.tail.active, "has_aborted", True),
     "nobody has looked": lambda partition: setattr(partition.log.tail.active, "has_aborted", None),
     "another leader": lambda partition: partition.begin_epoch(9),

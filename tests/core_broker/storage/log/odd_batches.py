@@ -35,7 +35,9 @@ class Header(NamedTuple):
     count: int
 
 
-KNOWN = {7: (1, 5), 8: (0, 0), 9: (2, 2**31 - 2)}  # by producer id: epoch, and the sequence that is next
+# By producer id: epoch, and the sequence that is next.
+KNOWN = {7: (1, 5), 8: (0, 0), 9: (2, 2**31 - 2), 12: (3, 1)}
+WITHIN = [12]  # producers with an open transaction
 
 
 REPEATED = {"producer_id": 8, "producer_epoch": 0, "sequence": 2**31 - 1, "delta": 0}  # producer 8's last batch
@@ -47,6 +49,8 @@ def known_producers() -> ProducerStates:
     states.update(8, 0, 2**31 - 1, 5, 5, NOW_MS, NOW_MS)  # after which they begin anew
     states.update(9, 2, 2**31 - 4, 6, 7, NOW_MS, NOW_MS)
     states.update(10, 0, -1, 8, 8, NOW_MS, NOW_MS)  # of which no batch is remembered
+    states.update(12, 3, 0, 9, 9, NOW_MS, NOW_MS)
+    states.begin_transaction(12, 9)
     return states
 
 
@@ -61,8 +65,8 @@ ODD: dict[str, list[int]] = {
     "delta": [0, 1, 3, 2**31 - 1, -1, -(2**31)],
     "base_timestamp": [-1, 0, NOW_MS - 1000, NOW_MS - 1001, MAX_INT64, -MAX_INT64 - 1],
     "max_timestamp": [-1, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, NOW_MS + 1, MAX_INT64, -MAX_INT64 - 1],
-    "producer_id": [7, 8, 9, 10, 11, -2, MAX_INT64],
-    "producer_epoch": [0, 1, 2, -2, 2**15 - 1],
+    "producer_id": [7, 8, 9, 10, 11, 12, -2, MAX_INT64],
+    "producer_epoch": [0, 1, 2, 3, -2, 2**15 - 1],
     "sequence": [0, 3, 5, 2**31 - 2, 2**31 - 1, -2],
     "count": [0, 1, 2, 4, -1, 2**31 - 1, -(2**31)],
 }
@@ -70,6 +74,7 @@ PRODUCER = st.sampled_from(
     [
         *[{}] * 3,
         *[{"producer_id": number, "producer_epoch": epoch, "sequence": at} for number, (epoch, at) in KNOWN.items()],
+        *[{"producer_id": 12, "producer_epoch": 3, "sequence": 1, "attributes": 0x10}] * 2,
         {"producer_id": 7, "producer_epoch": 1, "sequence": 0},  # once more, were it of five records
         {"producer_id": 10, "producer_epoch": 0, "sequence": 0},
     ]

@@ -86,7 +86,6 @@ def test_every_flipped_byte_under_the_crc_is_refused(files, tmp_path):
         (57, (0).to_bytes(4, "big"), ErrorCode.INVALID_RECORD),  # count
         (57, (-1).to_bytes(4, "big", signed=True), ErrorCode.INVALID_RECORD),
         (22, b"\x20", ErrorCode.INVALID_RECORD),  # control
-        (22, b"\x10", ErrorCode.INVALID_TXN_STATE),
         (22, b"\x08", ErrorCode.INVALID_TIMESTAMP),  # LogAppendTime
         (22, b"\x05", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (43, (9).to_bytes(8, "big"), ErrorCode.INVALID_RECORD),  # a producer id without a sequence

@@ -18,7 +18,7 @@ from isthmus.protocol.batch_layout import HEADER_SIZE
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 from ..support import NOW_MS, batch
-from .odd_batches import KNOWN, MAX_INT64, REPEATED, SIZE, Header, batch_with, batches, crc_of, known_producers
+from .odd_batches import KNOWN, MAX_INT64, REPEATED, SIZE, WITHIN, Header, batch_with, batches, crc_of, known_producers
 
 E = ErrorCode
 
@@ -61,7 +61,6 @@ ALONE: tuple[tuple[int, ErrorCode | None, Condition], ...] = (
     (why.WRONG_COUNT, E.INVALID_RECORD, lambda h, at: at.is_client and h.count != h.delta + 1),
     (why.CONTROL_RECORDS, E.INVALID_RECORD, lambda h, at: at.is_client and h.attributes & 0x20 != 0),
     (why.NO_SEQUENCE, E.INVALID_RECORD, lambda h, at: at.is_client and h.sequence < 0 <= h.producer_id),
-    (why.NO_TRANSACTION, E.INVALID_TXN_STATE, lambda h, at: at.is_client and h.attributes & 0x10 != 0),
     (why.STAMPED, E.INVALID_TIMESTAMP, lambda h, at: at.is_client and h.attributes & 0x08 != 0),
     (why.UNKNOWN_CODEC, E.UNSUPPORTED_COMPRESSION_TYPE, lambda h, at: at.is_client and h.attributes & 7 > 4),
     (
@@ -92,12 +91,15 @@ def expected(header: Header, case: Case) -> int:
             return reason
     size, delta = header.length + 12, header.delta
     is_followed = case.left > size
-    is_next = KNOWN.get(header.producer_id) == (header.producer_epoch, header.sequence)
+    is_next = KNOWN.get(header.producer_id) == (header.producer_epoch, header.sequence) and (
+        (header.producer_id in WITHIN) == (header.attributes & 0x10 != 0)
+    )
+    is_control = header.attributes & 0x20 != 0
     together = (
         (why.FOLLOWED, is_followed),
         (
-            why.SEQUENCE,
-            case.is_client and header.producer_id >= 0 and header.sequence >= 0 and (is_followed or not is_next),
+            why.PRODUCER,
+            case.is_limited and header.producer_id >= 0 and not is_control and (is_followed or not is_next),
         ),
         (why.TOO_MUCH, size > 2**31 - 1 or (case.is_limited and size > case.config.segment_bytes)),
         (why.TOO_FAR, (case.next_offset if case.is_limited else header.base) + delta + 1 > MAX_INT64),
@@ -165,7 +167,7 @@ def test_the_long_way_refuses_and_takes_what_the_reasons_say(made, given_case):
         assert outcome == (E.CORRUPT_MESSAGE if assigns else b"")
     elif assigns and not config.keeps_batches:
         pass  # it is looked into, or its header is made anew: test_append.py
-    elif reasons & why.SEQUENCE and (answer := _of_producers(producers, header, reasons)) is not None:
+    elif reasons & why.PRODUCER and (answer := _of_producers(producers, header, reasons, origin)) is not None:
         assert outcome == answer
     elif not assigns and header.base < next_offset:
         assert outcome == E.OFFSET_OUT_OF_RANGE
@@ -188,11 +190,15 @@ def _outcome(data: bytes, origin: Origin, config: LogConfig, next_offset: int) -
     return b"".join(parts) if repeated is None else repeated
 
 
-def _of_producers(producers: ProducerStates, header: Header, reasons: int) -> ErrorCode | ProducerBatch | None:
+def _of_producers(
+    producers: ProducerStates, header: Header, reasons: int, origin: Origin
+) -> ErrorCode | ProducerBatch | None:
     """What is known of its producer: the error, or the batch that is repeated; None if it may write this one."""
     last = (header.sequence + header.delta) & (2**31 - 1)
+    first = header.sequence if origin is Origin.CLIENT else -1
+    is_transactional = header.attributes & 0x10 != 0
     try:
-        repeated = producers.check(header.producer_id, header.producer_epoch, header.sequence, last)
+        repeated = producers.check(header.producer_id, header.producer_epoch, first, last, is_transactional)
     except KafkaError as error:
         return ErrorCode(error.code)
     return E.OUT_OF_ORDER_SEQUENCE_NUMBER if repeated is not None and reasons & why.FOLLOWED else repeated

@@ -39,7 +39,7 @@ def history():
 
 
 def check(log):
-    assert log.first_unstable_offset == 11
+    assert log.first_undecided_offset == 11
     spans = [(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted_transactions(0, 13)]
     assert spans == [(1, 0, 8), (2, 3, 6)]
     assert [a.producer_id for a in log.aborted_transactions(7, 13)] == [1]
@@ -61,7 +61,7 @@ def test_spans_are_known_at_once_and_after_a_restart(files, tmp_path, segment_by
     again = open_log(files, tmp_path, config, clean=clean)
     check(again)
     append(again, marker(13, 3, COMMIT), origin=Origin.MIRROR)
-    assert again.first_unstable_offset is None
+    assert again.first_undecided_offset is None
 
 
 def test_stable_end_follows_the_earliest_open_transaction(files, tmp_path):
@@ -69,7 +69,7 @@ def test_stable_end_follows_the_earliest_open_transaction(files, tmp_path):
     seen = []
     for part in history():
         append(log, part, origin=Origin.MIRROR)
-        seen.append(log.first_unstable_offset)
+        seen.append(log.first_undecided_offset)
     assert seen == [0, 0, 0, 0, 0, None, 9, None, 11]
 
 
@@ -79,7 +79,7 @@ def test_truncation_reopens_a_transaction_and_forgets_its_end(files, tmp_path, s
     for part in history():
         append(log, part, origin=Origin.MIRROR)
     run(log.truncate_to(8))
-    assert log.first_unstable_offset == 0
+    assert log.first_undecided_offset == 0
     assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [2]
     append(log, marker(8, 1, ABORT), origin=Origin.MIRROR)
     assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [1, 2]
