@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a produce whose time is over is told as appended",
         PRODUCE,
-        "                answer.error_code = code  # the offset stays, as in Kafka: it is in the log\n",
+        "                answer.error_code = error.code  # the offset stays, as in Kafka: it is in the log\n",
         "",
         (COMMITTED,),
     ),
