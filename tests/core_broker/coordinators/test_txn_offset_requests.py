@@ -11,6 +11,7 @@ from isthmus.core_broker.coordinators import txn_offset_requests
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.errors import KafkaError
+from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_fetch as of
@@ -205,6 +206,29 @@ async def test_members_are_fenced_and_who_names_none_is_not(desk: Desk, /) -> No
     assert await desk.txn_commit(1, version=2) == E.NONE, "a producer of before KIP-447"
     assert await desk.commit(1) == E.UNKNOWN_MEMBER_ID, "the control: outside of a transaction it is refused"
     assert await desk.txn_commit(1, group="empty", member="x") == E.NONE
+
+
+@run_by(simulated, options={"group.consumer.assignment.interval.ms": "0"})
+async def test_members_of_consumer_groups_are_fenced_by_their_epoch(desk: Desk, /) -> None:
+    topic_id = desk.host.broker._controller.image.topics["t"].id  # type: ignore[union-attr]
+    joining = chb.Request(
+        group_id="g", member_id="a", rebalance_timeout_ms=60_000, topic_partitions=[], subscribed_topic_names=["t"]
+    )
+    assert (await desk.ask(joining, 1)).member_epoch == 2
+
+    async def commit(version: int, **who: Any) -> int:
+        request = txn_request(1, **who)
+        request.topics[0].topic_id = topic_id
+        return (await desk.ask(request, version)).topics[0].partitions[0].error_code
+
+    for version, stale in ((5, E.ILLEGAL_GENERATION), (6, E.STALE_MEMBER_EPOCH)):
+        assert await commit(version, member="a", generation=2) == E.NONE
+        assert await commit(version, member="a", generation=3) == stale
+        assert await commit(version, member="a", generation=1) == stale
+        assert await commit(version, member="x", generation=2) == E.UNKNOWN_MEMBER_ID
+        assert await commit(version) == E.NONE, "a producer of before KIP-447"
+    await desk.end(7)
+    assert (await desk.fetched())[0] == 1
 
 
 # --- What becomes of groups and offsets -------------------------------------------------------------------------------
