@@ -77,7 +77,8 @@ class TransactionAborted(ClientError):
 
 
 class ProducerFenced(ClientError):
-    """Another producer has started with the same transactional id: this one is over, and can only be closed."""
+    """Another producer has started with the same transactional id: this one is over, and can only be closed. Below
+    transaction.version 2 also after a transaction that was open for longer than its timeout."""
 
 
 class ProducerFailed(ClientError):

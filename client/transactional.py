@@ -72,7 +72,6 @@ class Transactions:
         self._coordinator = Coordinator(client, transactional_id, self._lane, TRANSACTION)
         self._groups: dict[str, Coordinator] = {}  # of the last group whose offsets were sent
         self._records = records
-        self._has_epochs = False  # the present transaction goes by part two of KIP-890
         self._is_begun = False  # the coordinator may know of it
         self._must_renew = False  # the next transaction needs another epoch
         self._added: dict[TopicPartition, None] = {}
@@ -122,7 +121,7 @@ class Transactions:
         if self.progress.state is State.ABORTING:
             await self.abort()
         self.progress.move(Event.BEGIN)
-        self._has_epochs = self.client.feature(FEATURE) >= EPOCH_PER_TRANSACTION
+        self.progress.has_epochs = self.client.feature(FEATURE) >= EPOCH_PER_TRANSACTION
         self._is_begun = False
         self._added.clear()
         self._wanted.clear()
@@ -193,6 +192,11 @@ class Transactions:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         await self.client.close_lane(self._lane)
+
+    @property
+    def _has_epochs(self) -> bool:
+        """Whether the present transaction goes by part two of KIP-890."""
+        return self.progress.has_epochs
 
     # --- For the sender -----------------------------------------------------------------------------
 

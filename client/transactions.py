@@ -162,6 +162,7 @@ class Progress:
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self.state = State.NEW
+        self.has_epochs = False  # of its own each transaction: then one that lasted for too long does not look fenced
         self.error: ClientError | None = None  # of DOOMED, FENCED and FAILED
 
     def move(self, event: Event) -> None:
@@ -187,15 +188,15 @@ class Progress:
         error: ClientError
         match told:
             case Verdict.FENCE:
-                asked = (
+                why = "Another producer has started with the same transactional id"
+                if not self.has_epochs:
+                    why += ", or the transaction was open for longer than its timeout"
+                left = (
                     "Whether its commit came first is not known"
                     if self.state is State.COMMITTING
-                    else ("What it had open is aborted")
+                    else "What it had open is aborted"
                 )
-                error = ProducerFenced(
-                    f"{what}. Another producer has started with the same transactional id, so this one is over. "
-                    f"{asked}: close it, and see that one producer at a time has the id"
-                )
+                error = ProducerFenced(f"{what}. {why}: this producer is over. {left}. Close it")
                 event = Event.FENCE
             case Verdict.FAIL:
                 error = ProducerFailed(

@@ -1,21 +1,22 @@
 """Our transactional producer against stock Kafka: what it commits, aborts and hands over, and who is fenced.
 
 Each test runs by both protocols: an epoch for each transaction (transaction.version 2), and partitions that are added
-before they are written to, which every broker still takes.
+before they are written to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import confluent_kafka
 import pytest
 
+from integration_tests.peers.peers import cluster
 from isthmus.client import Admin, Client, Consumer, GroupMetadata, Producer, TopicPartition
-from isthmus.client.admin import NewTopic
+from isthmus.client.admin import SAFE_DOWNGRADE, NewTopic
 from isthmus.client.errors import ClientError, ProducerFailed, ProducerFenced, TransactionAborted
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
@@ -24,26 +25,34 @@ LIMIT_S = 60.0
 Body = Callable[[Client], Awaitable[None]]
 
 
-class OldClient(Client):
-    """Knows of no features, as of a cluster before transaction.version 2."""
+@pytest.fixture(scope="module")
+def kafka_before_epochs() -> Iterator[str]:
+    """Stock Kafka at transaction.version 1, as every Kafka 3 is."""
 
-    def feature(self, name: str) -> int:
-        return 0
+    async def downgrade(bootstrap: str) -> None:
+        client = Client(bootstrap)
+        await client.start()
+        await Admin(client).update_features({"transaction.version": 1}, SAFE_DOWNGRADE)
+        await client.close()
+
+    with cluster(heap="512m") as made:
+        asyncio.run(downgrade(made.bootstrap))
+        yield made.bootstrap
 
 
-@pytest.fixture(params=["stock"])
+@pytest.fixture(params=["kafka", "kafka_before_epochs"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    address: str = request.getfixturevalue("kafka")
+    address: str = request.getfixturevalue(request.param)
     return address
 
 
-@pytest.fixture(params=[Client, OldClient], ids=["epochs", "added"])
-def run(request: pytest.FixtureRequest, bootstrap: str) -> Callable[[Body], None]:
-    """Runs the body of a test with a client of one of the protocols."""
+@pytest.fixture
+def run(bootstrap: str) -> Callable[[Body], None]:
+    """Runs the body of a test with a client."""
 
     async def main(body: Body) -> None:
         async with asyncio.timeout(LIMIT_S):
-            client = request.param(bootstrap)
+            client = Client(bootstrap)
             await client.start()
             try:
                 await body(client)
@@ -77,14 +86,21 @@ async def started(client: Client, transactional_id: str, **options: Any) -> Asyn
     await producer.close()
 
 
+async def until_nothing_is_open(client: Client, topic: str) -> dict[TopicPartition, int]:
+    """Until the markers of all transactions are written: the last stable offsets are the ends, which are returned."""
+    admin, latest = Admin(client), {TopicPartition(topic, p): "latest" for p in range(3)}
+    while (ends := await admin.list_offsets(latest)) != await admin.list_offsets(latest, isolation=1):
+        await asyncio.sleep(0.05)
+    return {tp: end for tp, (end, *_) in ends.items()}
+
+
 async def committed(client: Client, topic: str) -> list[bytes]:
-    """All that a reader of committed records finds, in no order."""
-    tps = [TopicPartition(topic, p) for p in range(3)]
-    ends = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"), isolation=1)
+    """All that a reader of committed records finds, sorted, when no transaction is open."""
+    ends = await until_nothing_is_open(client, topic)
     consumer = Consumer(client, isolation="read_committed")
-    consumer.assign(dict.fromkeys(tps, 0))
+    consumer.assign(dict.fromkeys(ends, 0))
     found: list[bytes] = []
-    while any((consumer.position(tp) or 0) < ends[tp][0] for tp in tps):
+    while any((consumer.position(tp) or 0) < end for tp, end in ends.items()):
         for records in (await consumer.poll(1_000)).values():
             found += [record.value or b"" for record in records]
     await consumer.close()
@@ -231,34 +247,26 @@ def test_a_fenced_producer_that_writes_hears_so_when_its_transaction_ends(
     run(body)
 
 
-def test_a_transaction_longer_than_its_timeout_is_aborted_and_the_producer_goes_on(
-    run: Callable[[Body], None], topic: str
-) -> None:
+def test_a_transaction_longer_than_its_timeout_is_aborted_and_told(run: Callable[[Body], None], topic: str) -> None:
     async def body(client: Client) -> None:
-        async with started(client, topic, transaction_timeout_ms=1_000) as producer:
-            for again in range(2):
-                with pytest.raises(TransactionAborted) as caught:
+        goes_on = client.feature("transaction.version") >= 2
+        for is_writing in (False, True):
+            async with started(client, topic, transaction_timeout_ms=1_000) as producer:
+                with pytest.raises(
+                    TransactionAborted if goes_on else ProducerFenced, match=r"epoch|state|too long|longer"
+                ):
                     async with producer.transaction():
                         await producer.send(topic, b"no", partition=0)
-                        if again:
-                            while True:  # until the coordinator has aborted it
-                                await producer.send(topic, b"no", partition=0)
-                                await asyncio.sleep(0.5)
+                        while is_writing:  # until the coordinator has aborted it
+                            await producer.send(topic, b"no", partition=0)
+                            await asyncio.sleep(0.5)
                         await until_nothing_is_open(client, topic)
-                assert caught.value.retriable
-            async with producer.transaction():
-                await producer.send(topic, b"yes", partition=0)
-        assert await committed(client, topic) == [b"yes"]
+                if goes_on:
+                    async with producer.transaction():
+                        await producer.send(topic, b"yes", partition=0)
+        assert await committed(client, topic) == [b"yes"] * (2 * goes_on)
 
     run(body)
-
-
-async def until_nothing_is_open(client: Client, topic: str) -> None:
-    """The last stable offset is the end again: the coordinator has aborted the transaction."""
-    tp = TopicPartition(topic, 0)
-    admin = Admin(client)
-    while (await admin.list_offsets({tp: "latest"}, isolation=1))[tp] != (await admin.list_offsets({tp: "latest"}))[tp]:
-        await asyncio.sleep(0.2)
 
 
 def test_a_record_that_the_broker_refuses_ends_its_transaction(run: Callable[[Body], None], topic: str) -> None:
