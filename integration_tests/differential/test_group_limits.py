@@ -400,6 +400,7 @@ def joins_a_full_consumer_group(case: Case) -> None:
 def a_consumer_that_is_silent_is_lost(case: Case) -> None:
     group = soon_over(case)
     group.join("a")
+    case.prepare(group.commit_request("a"))  # so that the group outlives its members
     case.wait_until(lambda: group.state() == consumers.EMPTY, "the member is lost")
     group.see()
     group.ask("a")
@@ -410,6 +411,7 @@ def a_consumer_that_is_silent_is_lost(case: Case) -> None:
 def a_static_consumer_that_does_not_come_back_is_lost(case: Case) -> None:
     group = soon_over(case)
     group.join(STATIC)
+    case.prepare(group.commit_request(STATIC))
     group.beat(STATIC, group.beat_request(STATIC, member_epoch=-2))
     group.see()
     case.wait_until(lambda: group.state() == consumers.EMPTY, "the member is lost")

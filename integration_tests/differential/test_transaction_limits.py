@@ -25,6 +25,7 @@ from .transactional import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    TIMEOUT_MS,
     TRANSACTIONAL_ID_NOT_FOUND,
     Producer,
     describe_request,
@@ -36,7 +37,7 @@ LIMITS = {
     "offsets.topic.num.partitions": 10,
     "offsets.topic.replication.factor": 1,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 20,
-    "transaction.max.timeout.ms": 50_000,
+    "transaction.max.timeout.ms": TIMEOUT_MS,
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 10,
     "transaction.state.log.replication.factor": 1,
@@ -46,9 +47,9 @@ EXPIRY = {
     "producer.id.expiration.check.interval.ms": 50,
     "producer.id.expiration.ms": 500,
     "transaction.remove.expired.transaction.cleanup.interval.ms": 50,
-    "transactional.id.expiration.ms": 500,
+    "transactional.id.expiration.ms": 3_000,
 }
-SOON_MS = 300
+SOON_MS = 700
 OF_LIMITS, OF_EXPIRY = Scenarios(), Scenarios()
 
 
@@ -58,6 +59,7 @@ def see(case: Case, producer: Producer) -> None:
 
 def overdue(case: Case, *, old: bool = False) -> Producer:
     """A transaction with a record and an offset that was aborted since it lasted too long."""
+    case.coordinator()
     producer = Producer(case, old=old, timeout_ms=SOON_MS).bring(ONGOING)
     producer.commit_offset(5)
     case.wait_until(lambda: producer.state() == COMPLETE_ABORT, "the transaction is aborted")
@@ -70,7 +72,7 @@ def overdue(case: Case, *, old: bool = False) -> Producer:
 @OF_LIMITS.error(22)
 def timeouts_above_the_brokers_limit(case: Case) -> None:
     producer = Producer(case)
-    for timeout_ms in (50_001, 50_000):
+    for timeout_ms in (TIMEOUT_MS + 1, TIMEOUT_MS):
         case.compare(producer.init_request(transaction_timeout_ms=timeout_ms))
 
 
