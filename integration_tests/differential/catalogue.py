@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from . import test_group_limits, test_offline_partitions, test_restart, test_storage_errors
+from . import (
+    test_group_limits,
+    test_offline_partitions,
+    test_restart,
+    test_storage_errors,
+    test_transaction_limits,
+    test_transaction_versions,
+)
 from .peer import Scenario
 from .scenarios import SCENARIOS
 
@@ -10,6 +17,8 @@ ALL: list[Scenario] = [
     *SCENARIOS,
     *test_restart.SCENARIOS,
     *test_group_limits.SCENARIOS,
+    *test_transaction_limits.SCENARIOS,
+    *test_transaction_versions.SCENARIOS,
     *test_storage_errors.SCENARIOS,
     *test_offline_partitions.SCENARIOS,
 ]

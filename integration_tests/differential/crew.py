@@ -6,7 +6,7 @@ hash table. What is sent by `send` and `ask` goes in the version under test and 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from isthmus.protocol.messages import (
     describe_groups,
@@ -51,7 +51,7 @@ class Crew:
         self.names: dict[str, str] = {}  # of all member ids that there were
         case.coordinator(self.group)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

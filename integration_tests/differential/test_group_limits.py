@@ -13,22 +13,32 @@ import pytest
 from integration_tests.brokers import running_broker
 from integration_tests.peers.peers import cluster
 from isthmus.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     delete_groups,
     describe_groups,
+    describe_transactions,
+    end_txn,
     find_coordinator,
     heartbeat,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
+    list_transactions,
     offset_commit,
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from isthmus.protocol.schema import Struct
 
-from . import error_codes
+from . import consumers, error_codes
 from .comparing import Comparison
+from .consumers import Consumers
 from .crew import COMPLETING, EMPTY, FOLLOWER, LEADER, NEWCOMER, PREPARING, STABLE, STATIC, Crew
 from .normalise import normalised, unexplained
 from .peer import Case, Peer, Scenario, Scenarios
@@ -45,6 +55,9 @@ LIMITS = {
     "offset.metadata.max.bytes": 10,
     "offsets.retention.check.interval.ms": 100,
     "offsets.topic.num.partitions": 10,
+    "group.consumer.max.size": 3,
+    "group.consumer.min.session.timeout.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 10,
 }
 SOON_MS = 400
 SCENARIOS = Scenarios()
@@ -62,15 +75,34 @@ FIRST: list[Struct] = [
     describe_groups.Request(groups=["g"]),
     list_groups.Request(),
     delete_groups.Request(groups_names=["g"]),
+    consumer_group_heartbeat.Request(
+        group_id="g", member_id="m", rebalance_timeout_ms=1000, subscribed_topic_names=["t"]
+    ),
+    consumer_group_describe.Request(group_ids=["g"]),
+    init_producer_id.Request(transactional_id="t", transaction_timeout_ms=1000),
+    add_partitions_to_txn.Request(
+        transactions=[add_partitions_to_txn.AddPartitionsToTxnTransaction(transactional_id="t")]
+    ),
+    add_offsets_to_txn.Request(transactional_id="t", group_id="g"),
+    end_txn.Request(transactional_id="t"),
+    describe_transactions.Request(transactional_ids=["t"]),
+    list_transactions.Request(),
     find_coordinator.Request(coordinator_keys=["g"]),  # the last: from then on there is one
 ]
 
 
 def told_first(peer: Peer) -> dict[str, Any]:
-    """What each request is told while there is no topic for groups, by the name of its API."""
+    """What each request is told while there is no topic for groups, nor for transactions, by the name of its API."""
     case = Case(peer, 0, "first")
-    topic = commit.topic(case.name, case.topic(), commit.row(0, 1))
-    asked = [offset_commit.Request(group_id="g", topics=[topic]), *FIRST]
+    topic_id = case.topic()
+    topic = commit.topic(case.name, topic_id, commit.row(0, 1))
+    row = txn_offset_commit.TxnOffsetCommitRequestPartition(committed_metadata="")
+    pending = txn_offset_commit.TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[row])
+    asked = [
+        offset_commit.Request(group_id="g", topics=[topic]),
+        txn_offset_commit.Request(transactional_id="t", group_id="g", topics=[pending]),
+        *FIRST,
+    ]
     return {type(each).API.name: normalised(plain(peer.ask(each), type(each).API.max_version), peer) for each in asked}
 
 
@@ -81,7 +113,7 @@ class Pair:
         self.ours, self.stock = ours, stock
         self.first = told_first(ours), told_first(stock)
         self.comparison = Comparison(ours, stock)
-        for api in (offset_commit.API, *(type(each).API for each in FIRST)):
+        for api in (offset_commit.API, txn_offset_commit.API, *(type(each).API for each in FIRST)):
             self.comparison.note_codes(api.key, error_codes.FIRST, self.first[1][api.name])
 
 
@@ -96,7 +128,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             made.stock.close()
 
 
-@pytest.mark.parametrize("name", ["OffsetCommit", *(type(each).API.name for each in FIRST)])
+@pytest.mark.parametrize("name", ["OffsetCommit", "TxnOffsetCommit", *(type(each).API.name for each in FIRST)])
 def test_what_is_told_before_there_is_a_coordinator(name: str, pair: Pair) -> None:
     ours, stock = (first[name] for first in pair.first)
     assert unexplained(name, ours, stock, error_codes.FIRST, pair.comparison.explained) == []
@@ -338,6 +370,76 @@ def sessions_have_bounds(case: Case) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------------
+
+
+# --- Consumer groups ------------------------------------------------------------------------------------------------
+
+
+def soon_over(case: Case) -> Consumers:
+    """A consumer group whose members are lost soon after their last heartbeat."""
+    group = Consumers(case)
+    group.set_option("consumer.heartbeat.interval.ms", SOON_MS // 4)
+    group.set_option("consumer.session.timeout.ms", SOON_MS)
+    return group
+
+
+@SCENARIOS.error(68)
+def joins_a_full_consumer_group(case: Case) -> None:
+    group = Consumers(case)
+    for name in ("a", "b", STATIC):
+        group.join(name)
+    group.ask("late", group.join_request("late"))
+    group.ask("static late", group.join_request("static late"))
+    group.ask("a", group.join_request("a"))
+    group.beat(STATIC, group.beat_request(STATIC, member_epoch=-2))
+    group.ask(STATIC, group.join_request(STATIC, member_id="again"))
+    group.see()
+
+
+@SCENARIOS.error(68)
+def a_consumer_that_is_silent_is_lost(case: Case) -> None:
+    group = soon_over(case)
+    group.join("a")
+    case.prepare(group.commit_request("a"))  # so that the group outlives its members
+    case.wait_until(lambda: group.state() == consumers.EMPTY, "the member is lost")
+    group.see()
+    group.ask("a")
+    group.ask("a", group.join_request("a"))
+
+
+@SCENARIOS.success(68)
+def a_static_consumer_that_does_not_come_back_is_lost(case: Case) -> None:
+    group = soon_over(case)
+    group.join(STATIC)
+    case.prepare(group.commit_request(STATIC))
+    group.beat(STATIC, group.beat_request(STATIC, member_epoch=-2))
+    group.see()
+    case.wait_until(lambda: group.state() == consumers.EMPTY, "the member is lost")
+    group.see()
+
+
+@SCENARIOS.error(68)
+def a_consumer_that_gives_up_no_partitions_is_lost(case: Case) -> None:
+    """Within its own rebalance timeout, however often it is heard of."""
+    group = Consumers(case)
+    group.join("a", rebalance_timeout_ms=SOON_MS)
+    group.settle()
+    group.join("b")
+    case.wait_until(lambda: case.prepare(group.beat_request("a")).error_code != 0, "the member is lost")
+    group.ask("a")
+    group.see()
+    group.ask("b")
+
+
+@SCENARIOS.error(69)
+def an_empty_consumer_group_goes_with_its_last_offset(case: Case) -> None:
+    """A group without members and offsets is tidied away."""
+    group = Consumers(case)
+    group.join("a")
+    group.leave("a")
+    wanted = group.describe_request()
+    case.wait_until(lambda: case.prepare(wanted).groups[0].error_code != 0, "the group is gone")
+    case.compare(wanted)
 
 
 def cases() -> list[tuple[Scenario, int]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.protocol.messages import consumer_group_describe, join_group, sync_group
+from isthmus.protocol.messages import consumer_group_describe, describe_groups, join_group, sync_group
 from isthmus.protocol.messages.consumer_protocol import (
     Assignment,
     Subscription,
@@ -70,6 +70,7 @@ class MixedCrew(Crew):
         named = group.in_order(self._named(group.in_order(answer)))
         self.case.answers.append({consumer_group_describe.API.name: named})
         self.see()
+        self.case.answers[-1] = {describe_groups.API.name: self.case.answers[-1]}
 
 
 def classic(case: Case, *names: str) -> tuple[MixedCrew, Consumers]:
