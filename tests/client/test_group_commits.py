@@ -228,10 +228,12 @@ async def test_a_consumer_begins_at_an_offset_that_no_open_transaction_may_chang
     host = stage.host.broker._groups.host
 
     async def begin() -> None:
-        host.shards.write(host.shards.active(0), [(key, value)], producer=Producer(7, 0))
+        shard = host.shards.active(0)
+        guard = shard.partition.begin_verification(7, 0, -1, True, 0)
+        host.shards.write(shard, [(key, value)], producer=Producer(7, 0), guard=guard)
 
     async def end() -> None:
-        host.complete_transaction(0, 7, 0, 0, True, 2)
+        host.complete_transaction(0, 7, 0, 0, True, 1)
 
     process = stage.host.machine.process
     assert process is not None

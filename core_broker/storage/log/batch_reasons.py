@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 # Rules, as bits. Which hold for an origin is the table in append.py; all else holds for every origin.
 ASSIGNS_OFFSETS: cython.int = 1  # and leader epochs; else every byte is kept
-CHECKS_PRODUCERS: cython.int = (
-    2  # transactions and epochs, of clients also sequences and duplicates; else producer state only follows
-)
+CHECKS_PRODUCERS: cython.int = 2  # transactions, epochs, and of clients sequences; else producer state only follows
 CLIENT_RULES: cython.int = 4  # dense offsets, no control batches, sane timestamps
 LIMITS_SIZE: cython.int = 8  # max.message.bytes and segment.bytes
 OF_CLIENTS: cython.int = ASSIGNS_OFFSETS | CHECKS_PRODUCERS | CLIENT_RULES | LIMITS_SIZE

@@ -145,7 +145,7 @@ class Desk:
     async def end(self, producer_id: int, committed: bool = True, *, epoch: int = 0) -> None:
         """End a producer's transaction in the first shard."""
         host = self.groups.host
-        partition, offset = await self.inside(lambda: host.complete_transaction(0, producer_id, epoch, 0, committed, 2))
+        partition, offset = await self.inside(lambda: host.complete_transaction(0, producer_id, epoch, 0, committed, 1))
         await self.sim.until(lambda: partition.high_watermark >= offset, "the marker is committed")
 
     async def stable(self, group: str = "g", topic: str = "t", partition: int = 0) -> int:

@@ -98,17 +98,26 @@ async def test_all_offsets_of_a_group_with_open_transactions(desk: Desk, /) -> N
 
 @run_by(simulated)
 async def test_the_transactions_coordinator_is_asked_once_a_transaction(desk: Desk, /) -> None:
-    for version, adds, knows_abortable in ((3, False, False), (4, False, True), (5, True, True)):
+    for epoch, version, adds, knows_abortable in ((0, 3, False, False), (2, 4, False, True), (4, 5, True, True)):
         desk.coordinators.asked.clear()
-        await desk.txn_commit(5, version=version)
-        await desk.txn_commit(6, version=version)
-        await desk.txn_commit(7, version=version, epoch=1)
+        await desk.txn_commit(5, version=version, epoch=epoch)
+        await desk.txn_commit(6, version=version, epoch=epoch)
+        await desk.txn_commit(7, version=version, epoch=epoch + 1)
         first, second = desk.coordinators.asked
-        assert first["producer"] == ("tx", 7, 0) and second["producer"] == ("tx", 7, 1)
+        assert first["producer"] == ("tx", 7, epoch) and second["producer"] == ("tx", 7, epoch + 1)
         assert first["partitions"] == {"__consumer_offsets": [0]} and first["adds"] is adds
         assert first["knows_abortable"] is knows_abortable
-        await desk.end(7, epoch=1)
-        await desk.end(7, epoch=0)
+        await desk.end(7, epoch=epoch + 1)
+
+
+@run_by(simulated)
+async def test_a_marker_while_the_coordinator_is_asked_makes_its_answer_void(desk: Desk, /) -> None:
+    desk.coordinators.waits = True
+    asked: Any = await desk.start_asking(txn_request(5), 4)
+    await desk.end(7)
+    await desk.inside(desk.coordinators.tell)
+    assert asked.answer.topics[0].partitions[0].error_code == E.INVALID_TXN_STATE
+    assert await desk.stable() == -1
 
 
 REFUSED = [
