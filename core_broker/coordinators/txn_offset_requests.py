@@ -19,8 +19,7 @@ from ..purgatory import Pending, Purgatory
 from ..storage.log._producers import VerificationGuard
 from ..storage.log.append import UNSEQUENCED
 from . import offsets
-from .consumer_groups.commits import check_given, committing_member
-from .consumer_groups.group import ConsumerGroup
+from .consumer_groups.commits import check_commit
 from .group_host import MAX_GROUPS, GroupHost
 from .group_shard import GroupShard
 from .offsets import Commit
@@ -30,7 +29,8 @@ from .runtime import Producer, Shard, client_error
 LOADING_KNOWN_SINCE = 2  # version: older producers fail for good on COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_KNOWN_SINCE = 4
 ADDS_SINCE = 5  # in place of AddOffsetsToTxn
-NEWER_ERRORS_SINCE = 6  # of groups and members; before: ILLEGAL_GENERATION
+NEWER_ERRORS_SINCE = 6
+NEWER_ERRORS = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH)  # before: ILLEGAL_GENERATION
 
 
 class Verification(Protocol):
@@ -133,7 +133,7 @@ class TxnOffsetRequests:
     def _write(self, commit: Commit, request: tc.Request, version: int, guard: VerificationGuard | None = None) -> Any:
         try:
             shard = self._host.shard_of(request.group_id)
-            self._check(commit, request, version, shard)
+            self._check(commit, request, shard)
             producer = Producer(request.producer_id, request.producer_epoch)
             self._host.shards.write(shard, commit.records, producer=producer, guard=guard)
         except KafkaError as error:
@@ -144,18 +144,18 @@ class TxnOffsetRequests:
             self._host.commit_timeout_ms,
         )
 
-    def _check(self, commit: Commit, request: tc.Request, version: int, shard: Shard[GroupShard]) -> None:
+    def _check(self, commit: Commit, request: tc.Request, shard: Shard[GroupShard]) -> None:
         """Raises KafkaError where the group refuses a commit of this member, or the shard has no place for it."""
         generation = request.generation_id_or_member_epoch
+        who = request.member_id, request.group_instance_id, generation
         consumers, group = shard.state.consumer_groups.get(request.group_id), shard.state.groups.get(request.group_id)
         error = ErrorCode.NONE
         if consumers is not None:
-            _check_epoch(consumers, commit, request, version)
+            check_commit(consumers, *who, ((value.topic_id, key.partition) for key, value in commit.records), None)
         elif group is not None:
-            error = group.check_transactional_commit(request.member_id, request.group_instance_id, generation)
+            error = group.check_transactional_commit(*who)
         elif generation >= 0:
-            is_known = version >= NEWER_ERRORS_SINCE
-            error = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         elif shard.state.size >= MAX_GROUPS:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not error and len(shard.state.offsets.pending) + len(commit.records) > MAX_PENDING_OFFSETS:
@@ -164,23 +164,11 @@ class TxnOffsetRequests:
             raise KafkaError(error)
 
 
-def _check_epoch(group: ConsumerGroup, commit: Commit, request: tc.Request, version: int) -> None:
-    """Raises KafkaError. Older producers know of no epochs; only of a partition they are told in newer words, as by
-    Kafka."""
-    epoch = request.generation_id_or_member_epoch
-    try:
-        member = committing_member(group, request.member_id, request.group_instance_id, epoch, None)
-    except KafkaError as error:
-        if error.code == ErrorCode.STALE_MEMBER_EPOCH and version < NEWER_ERRORS_SINCE:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
-        raise
-    if member is not None and epoch != member.epoch:
-        check_given(member, epoch, ((value.topic_id, key.partition) for key, value in commit.records))
-
-
 def _failed(commit: Commit, version: int, code: int) -> Any:
     """The answer to a commit that is not written, in codes that a producer of this version knows."""
     error = client_error(code)
+    if error in NEWER_ERRORS and version < NEWER_ERRORS_SINCE:
+        error = ErrorCode.ILLEGAL_GENERATION
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_KNOWN_SINCE:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return commit.fail(error)

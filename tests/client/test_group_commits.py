@@ -11,6 +11,7 @@ from isthmus.client import Admin, Client, Consumer, GroupMetadata, TopicPartitio
 from isthmus.client.admin import NewTopic
 from isthmus.client.errors import ClientError, ConnectionLost
 from isthmus.core_broker.coordinators.runtime import Producer
+from isthmus.core_broker.storage.log.append import UNSEQUENCED
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import offset_commit
 from isthmus.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -229,7 +230,7 @@ async def test_a_consumer_begins_at_an_offset_that_no_open_transaction_may_chang
 
     async def begin() -> None:
         shard = host.shards.active(0)
-        guard = shard.partition.begin_verification(7, 0, -1, True, 0)
+        guard = shard.partition.begin_verification(7, 0, UNSEQUENCED, False, 0)
         host.shards.write(shard, [(key, value)], producer=Producer(7, 0), guard=guard)
 
     async def end() -> None:

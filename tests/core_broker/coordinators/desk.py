@@ -142,10 +142,14 @@ class Desk:
         answer = await self.ask(txn_request(offset, **fields), version)
         return answer.topics[0].partitions[0].error_code
 
-    async def end(self, producer_id: int, committed: bool = True, *, epoch: int = 0) -> None:
-        """End a producer's transaction in the first shard."""
+    async def end(
+        self, producer_id: int, committed: bool = True, *, epoch: int = 0, coordinator: int = 0, version: int = 1
+    ) -> None:
+        """End a producer's transaction in the first shard. coordinator: its epoch. version: of transactions."""
         host = self.groups.host
-        partition, offset = await self.inside(lambda: host.complete_transaction(0, producer_id, epoch, 0, committed, 1))
+        partition, offset = await self.inside(
+            lambda: host.complete_transaction(0, producer_id, epoch, coordinator, committed, version)
+        )
         await self.sim.until(lambda: partition.high_watermark >= offset, "the marker is committed")
 
     async def stable(self, group: str = "g", topic: str = "t", partition: int = 0) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.core_broker.coordinators.runtime import NO_PRODUCER, CoordinatorRuntime, Producer, Record, Shard
 from isthmus.core_broker.purgatory import Pending, Purgatory
+from isthmus.core_broker.storage.log.append import UNSEQUENCED
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system
@@ -80,6 +81,11 @@ class Coordinated(World):
         """What a client is told, or the Pending that will have it."""
         self.coordinator.write(self.shard, [(b"k", value)])
         return self.coordinator.answer(self.shard, lambda code: code, 60_000)
+
+    def write_by(self, producer: Producer, *records: Record) -> None:
+        """Write in a producer's transaction, which its coordinator knows of."""
+        guard = self.shard.partition.begin_verification(*producer, UNSEQUENCED, False, system().wall_ms())
+        self.coordinator.write(self.shard, records, producer=producer, guard=guard)
 
     async def copied(self, offset: int) -> None:
         """Broker 2 has the log up to an offset."""
@@ -162,13 +168,13 @@ def test_what_is_written_in_transactions_is_replayed_as_such_then_and_later(tmp_
 
     async def history(world: Coordinated) -> None:
         shard = await world.create(isr=(1,))
-        write, end = world.coordinator.write, world.coordinator.complete_transaction
-        write(shard, [(b"k", b"plain"), (b"k", b"second")])
-        write(shard, [(b"k", b"one"), (b"l", b"two")], producer=seven)
-        write(shard, [(b"k", b"three")], producer=eight)
-        assert end(shard, seven, 0, True, 2) == shard.written == 6
-        write(shard, [(b"k", b"four")], producer=seven)
-        end(shard, eight, 0, False, 2)
+        end = world.coordinator.complete_transaction
+        world.coordinator.write(shard, [(b"k", b"plain"), (b"k", b"second")])
+        world.write_by(seven, (b"k", b"one"), (b"l", b"two"))
+        world.write_by(eight, (b"k", b"three"))
+        assert end(shard, seven, 0, True, 1) == shard.written == 6
+        world.write_by(seven, (b"k", b"four"))
+        end(shard, eight, 0, False, 1)
         expected = [
             (b"plain", 0, NO_PRODUCER), (b"second", 1, NO_PRODUCER), (b"one", 2, 7), (b"two", 3, 7), (b"three", 4, 8),
             (7, "commit"), (b"four", 6, 7), (8, "abort"),
@@ -182,15 +188,29 @@ def test_what_is_written_in_transactions_is_replayed_as_such_then_and_later(tmp_
     coordinated(tmp_path, history)
 
 
-def test_a_producer_that_was_fenced_writes_nothing(tmp_path: Path) -> None:
+def test_what_a_log_refuses_to_a_producer_changes_nothing(tmp_path: Path) -> None:
+    seven = Producer(7, 1)
+
     async def history(world: Coordinated) -> None:
         shard = await world.create(isr=(1,))
-        world.coordinator.write(shard, [(b"k", b"one")], producer=Producer(7, 1))
+        world.write_by(seven, (b"k", b"one"))
+        end = world.coordinator.complete_transaction
+        for code, attempt in (
+            (ErrorCode.INVALID_PRODUCER_EPOCH, lambda: world.write_by(Producer(7, 0), (b"k", b"two"))),
+            (
+                ErrorCode.INVALID_TXN_STATE,
+                lambda: world.coordinator.write(shard, [(b"k", b"three")], producer=Producer(8, 0)),
+            ),
+            (ErrorCode.INVALID_PRODUCER_EPOCH, lambda: end(shard, Producer(7, 0), 0, True, 1)),
+        ):
+            with pytest.raises(KafkaError) as caught:
+                attempt()
+            assert caught.value.code == code
+        end(shard, seven, 3, True, 1)
         with pytest.raises(KafkaError) as caught:
-            world.coordinator.write(shard, [(b"k", b"two")], producer=Producer(7, 0))
-        assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
-        world.coordinator.write(shard, [(b"k", b"three")], producer=Producer(7, 1))
-        world.coordinator.write(shard, [(b"k", b"four")], producer=Producer(8, 0))
-        assert shard.state.values == [b"one", b"three", b"four"]
+            end(shard, seven, 2, False, 1)
+        assert caught.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert shard.state.replayed == [(b"one", 0, 7), (7, "commit")]
+        assert shard.written == shard.partition.log.log_end_offset == 2
 
     coordinated(tmp_path, history)

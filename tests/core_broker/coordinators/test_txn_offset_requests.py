@@ -11,7 +11,6 @@ from isthmus.core_broker.coordinators import txn_offset_requests
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.errors import KafkaError
-from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_fetch as of
@@ -98,26 +97,14 @@ async def test_all_offsets_of_a_group_with_open_transactions(desk: Desk, /) -> N
 
 @run_by(simulated)
 async def test_the_transactions_coordinator_is_asked_once_a_transaction(desk: Desk, /) -> None:
-    for epoch, version, adds, knows_abortable in ((0, 3, False, False), (2, 4, False, True), (4, 5, True, True)):
+    for version, adds, knows_abortable in ((3, False, False), (4, False, True), (5, True, True)):
         desk.coordinators.asked.clear()
-        await desk.txn_commit(5, version=version, epoch=epoch)
-        await desk.txn_commit(6, version=version, epoch=epoch)
-        await desk.txn_commit(7, version=version, epoch=epoch + 1)
+        for epoch in (0, 0, 1):
+            assert await desk.txn_commit(5, version=version, producer=version, epoch=epoch) == E.NONE
         first, second = desk.coordinators.asked
-        assert first["producer"] == ("tx", 7, epoch) and second["producer"] == ("tx", 7, epoch + 1)
+        assert first["producer"] == ("tx", version, 0) and second["producer"] == ("tx", version, 1)
         assert first["partitions"] == {"__consumer_offsets": [0]} and first["adds"] is adds
         assert first["knows_abortable"] is knows_abortable
-        await desk.end(7, epoch=epoch + 1)
-
-
-@run_by(simulated)
-async def test_a_marker_while_the_coordinator_is_asked_makes_its_answer_void(desk: Desk, /) -> None:
-    desk.coordinators.waits = True
-    asked: Any = await desk.start_asking(txn_request(5), 4)
-    await desk.end(7)
-    await desk.inside(desk.coordinators.tell)
-    assert asked.answer.topics[0].partitions[0].error_code == E.INVALID_TXN_STATE
-    assert await desk.stable() == -1
 
 
 REFUSED = [
@@ -160,6 +147,34 @@ async def test_a_coordinator_that_does_not_answer_is_waited_for(desk: Desk, /) -
     assert late.answer.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
     await desk.inside(lambda: done({}))
     assert await desk.stable("late") == -1, "who was told that it failed may have ended its transaction"
+
+
+@run_by(simulated)
+async def test_a_transaction_that_ends_while_its_coordinator_is_asked(desk: Desk, /) -> None:
+    """What the coordinator said before is of no use: the offsets would stay pending for ever."""
+    desk.coordinators.waits = True
+    for committed in (False, True):
+        asked: Any = await desk.start_asking(txn_request(5), 4)
+        await desk.end(7, committed)
+        await desk.inside(desk.coordinators.tell)
+        assert asked.answer.topics[0].partitions[0].error_code == E.INVALID_TXN_STATE
+        assert await desk.stable() == -1
+    desk.coordinators.waits = False
+    assert await desk.txn_commit(6, version=4) == E.NONE
+
+
+@run_by(simulated)
+async def test_a_marker_of_the_new_protocol_begins_the_producers_next_epoch(desk: Desk, /) -> None:
+    await desk.txn_commit(5)
+    with pytest.raises(KafkaError) as caught:
+        await desk.end(7, epoch=0, version=2)
+    assert caught.value.code == E.INVALID_PRODUCER_EPOCH
+    await desk.end(7, epoch=1, version=2)
+    assert await desk.stable() == 5
+    assert await desk.txn_commit(6, epoch=0) == E.INVALID_PRODUCER_EPOCH
+    assert await desk.txn_commit(7, epoch=1) == E.NONE
+    await desk.end(7, committed=False, epoch=2, version=2)
+    assert await desk.stable() == 5
 
 
 @run_by(simulated)
@@ -215,29 +230,6 @@ async def test_members_are_fenced_and_who_names_none_is_not(desk: Desk, /) -> No
     assert await desk.txn_commit(1, version=2) == E.NONE, "a producer of before KIP-447"
     assert await desk.commit(1) == E.UNKNOWN_MEMBER_ID, "the control: outside of a transaction it is refused"
     assert await desk.txn_commit(1, group="empty", member="x") == E.NONE
-
-
-@run_by(simulated, options={"group.consumer.assignment.interval.ms": "0"})
-async def test_members_of_consumer_groups_are_fenced_by_their_epoch(desk: Desk, /) -> None:
-    topic_id = desk.host.broker._controller.image.topics["t"].id  # type: ignore[union-attr]
-    joining = chb.Request(
-        group_id="g", member_id="a", rebalance_timeout_ms=60_000, topic_partitions=[], subscribed_topic_names=["t"]
-    )
-    assert (await desk.ask(joining, 1)).member_epoch == 2
-
-    async def commit(version: int, **who: Any) -> int:
-        request = txn_request(1, **who)
-        request.topics[0].topic_id = topic_id
-        return (await desk.ask(request, version)).topics[0].partitions[0].error_code
-
-    for version, stale in ((5, E.ILLEGAL_GENERATION), (6, E.STALE_MEMBER_EPOCH)):
-        assert await commit(version, member="a", generation=2) == E.NONE
-        assert await commit(version, member="a", generation=3) == stale
-        assert await commit(version, member="a", generation=1) == stale
-        assert await commit(version, member="x", generation=2) == E.UNKNOWN_MEMBER_ID
-        assert await commit(version) == E.NONE, "a producer of before KIP-447"
-    await desk.end(7)
-    assert (await desk.fetched())[0] == 1
 
 
 # --- What becomes of groups and offsets -------------------------------------------------------------------------------
