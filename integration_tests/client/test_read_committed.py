@@ -17,7 +17,7 @@ from isthmus.connectors.planning import OffsetRange
 from isthmus.connectors.reading import read_ranges
 from isthmus.protocol.messages import delete_records
 
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 PRODUCERS = 3
 
 Found = list[tuple[int, bytes]]
