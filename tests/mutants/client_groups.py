@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         CLASSIC,
         "        await self._send_leave(LEAVE_TIMEOUT_MS)\n        self._put_out",
         "        self._put_out",
-        (f"{COOPERATION}::test_a_callback_that_takes_too_long_is_a_stall_too",),
+        (f"{COOPERATION}::test_a_member_that_is_not_polled_leaves_and_comes_back_with_a_poll",),
     ),
     Mutant(
         "a_cooperative_member_gives_up_all",
