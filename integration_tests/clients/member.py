@@ -1,23 +1,36 @@
-"""One group member as a process: `python -m integration_tests.clients.member LIBRARY BOOTSTRAP GROUP TOPIC`.
+"""One group member as a process: `python -m integration_tests.clients.member LIBRARY BOOTSTRAP GROUP TOPIC OPTION...`.
 
 It never commits, and prints a JSON line an event, in the words of Kafka's VerifiableConsumer: `partitions_assigned`,
-`partitions_revoked` and `record_data`.
+`partitions_revoked` and `record_data`. It leaves its group on SIGTERM. Options are those of `Options`, as NAME=VALUE;
+isthmus and confluent take them, and a TOPIC that is a pattern and begins with ^.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 SESSION_MS = 3_000
 HEARTBEAT_MS = 500
 
 
+@dataclass(frozen=True)
+class Options:
+    """assignor: of the classic protocol; instance: of a static member."""
+
+    protocol: str = "classic"
+    assignor: str = "range"
+    instance: str | None = None
+
+
 def say(name: str, **fields: Any) -> None:
-    print(json.dumps({"name": name, **fields}), flush=True)
+    print(json.dumps({"name": name, "timestamp": time.time_ns() // 1_000_000, **fields}), flush=True)
 
 
 def say_partitions(name: str, partitions: Iterable[Any]) -> None:
@@ -28,20 +41,39 @@ def say_record(record: Any) -> None:
     say("record_data", value=record.value.decode())
 
 
-def isthmus(bootstrap: str, group: str, topic: str) -> None:
+def isthmus(bootstrap: str, group: str, topic: str, options: Options = Options()) -> None:
     from isthmus.client import Client, Consumer
+
+    classic: dict[str, Any] = {
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "assignors": [options.assignor],
+    }
 
     async def main() -> None:
         client = Client(bootstrap)
         await client.start()
-        consumer = Consumer(client, group, session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS)
+        consumer = Consumer(
+            client,
+            group,
+            group_protocol=options.protocol,
+            group_instance_id=options.instance,
+            **(classic if options.protocol == "classic" else {}),
+        )
         await consumer.subscribe(
-            [topic],
+            [] if topic.startswith("^") else [topic],
             lambda held: say_partitions("partitions_assigned", held),
             lambda held: say_partitions("partitions_revoked", held),
+            pattern=topic if topic.startswith("^") else None,
         )
-        async for record in consumer:
-            say_record(record)
+        ending = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+        while not ending.is_set():
+            for records in (await consumer.poll(200)).values():
+                for record in records:
+                    say_record(record)
+        await consumer.close()
+        await client.close()
 
     asyncio.run(main())
 
@@ -88,29 +120,44 @@ def kafka_python(bootstrap: str, group: str, topic: str) -> None:
         say_record(record)
 
 
-def confluent(bootstrap: str, group: str, topic: str) -> None:
+def confluent(bootstrap: str, group: str, topic: str, options: Options = Options()) -> None:
     import confluent_kafka
 
+    classic = {
+        "partition.assignment.strategy": options.assignor,
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+    }
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-         "enable.auto.commit": False, "partition.assignment.strategy": "range",
-         "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": options.protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **({} if options.instance is None else {"group.instance.id": options.instance}),
+            **(classic if options.protocol == "classic" else {}),
+        }
+    )
     consumer.subscribe(
         [topic],
         on_assign=lambda _, held: say_partitions("partitions_assigned", held),
         on_revoke=lambda _, held: say_partitions("partitions_revoked", held),
     )
-    while True:
+    ending: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
+    while not ending:
         for message in consumer.consume(100, 0.2):
             if message.error():
                 print(message.error(), file=sys.stderr, flush=True)
             else:
                 say("record_data", value=(message.value() or b"").decode())
+    consumer.close()
 
 
 MEMBERS = {"isthmus": isthmus, "aiokafka": aiokafka, "kafka-python": kafka_python, "confluent": confluent}
 
 if __name__ == "__main__":
-    library, *rest = sys.argv[1:]
-    MEMBERS[library](*rest)
+    library, bootstrap, group, topic, *rest = sys.argv[1:]
+    options = [Options(**dict(each.split("=", 1) for each in rest))] if rest else []
+    MEMBERS[library](bootstrap, group, topic, *options)

@@ -5,26 +5,18 @@ The groups of all libraries go through it at the same time, since they mostly wa
 
 from __future__ import annotations
 
-import ctypes
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from integration_tests.brokers import ROOT, BrokerProcess, running_broker
-from integration_tests.peers.peers import java_command
+from integration_tests.brokers import BrokerProcess, running_broker
 
-from . import java
 from .libraries import LIBRARIES
-from .member import HEARTBEAT_MS, SESSION_MS
+from .member import SESSION_MS
+from .members import Member, wait_until
 from .records import create_topics
 
 PARTITIONS = 4
@@ -32,66 +24,6 @@ RECORDS = 200
 JOIN_TIMEOUT_S = 60.0  # ten interpreters and JVMs start at once, on few cores
 SURVIVE_TIMEOUT_S = SESSION_MS / 1000 + 30.0
 COMMITTING = ("java",)  # VerifiableConsumer commits what it has read, and the survivor goes on from there
-PR_SET_PDEATHSIG = 1
-PRCTL = ctypes.CDLL(None).prctl
-
-
-class Member:
-    """A consumer process that writes what happens to it into a file."""
-
-    def __init__(self, library: str, bootstrap: str, group: str, topic: str, folder: Path, name: str):
-        self.path, self.errors = folder / f"{name}.jsonl", folder / f"{name}.log"
-        if library == "java":
-            properties = folder / "consumer.properties"
-            properties.write_text(f"heartbeat.interval.ms={HEARTBEAT_MS}\n")
-            command = java_command(
-                "VerifiableConsumer", "--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic,
-                "--session-timeout", str(SESSION_MS), "--verbose", "--command-config", str(properties), jvm=java.JVM,
-            )  # fmt: skip
-        else:
-            command = [sys.executable, "-m", "integration_tests.clients.member", library, bootstrap, group, topic]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
-        with open(self.path, "wb") as events, open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=events, stderr=errors, env=environment, cwd=folder,
-                preexec_fn=lambda: PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL),
-            )  # fmt: skip
-
-    def events(self) -> Iterator[dict]:
-        for line in self.path.read_text().splitlines(keepends=True):
-            if line.startswith("{") and line.endswith("\n"):
-                yield json.loads(line)
-
-    def owned(self) -> set[int]:
-        """Partitions that it holds now."""
-        held: set[int] = set()
-        for event in self.events():
-            named = {each["partition"] for each in event.get("partitions", ())}
-            if event["name"] == "partitions_assigned":
-                held |= named
-            elif event["name"] == "partitions_revoked":
-                held -= named
-        return held
-
-    def values(self) -> set[str]:
-        return {event["value"] for event in self.events() if event["name"] == "record_data"}
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def state(self) -> str:
-        end = self.errors.read_text(errors="replace")[-1500:]
-        return f"{self.path.stem} owns {self.owned()}, has read {len(self.values())}; its log ends:\n{end}"
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float, what: str, members: list[Member]) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "\n".join(
-            [f"not within {timeout_s} s: {what}", *(m.state() for m in members)]
-        )
-        time.sleep(0.1)
 
 
 def produce(bootstrap: str, topic: str, values: list[str]) -> None:

@@ -73,12 +73,14 @@ class Member:
         await client.close()
 
     async def _assigned(self, tps: list[TopicPartition]) -> None:
-        self.owned = [tp.partition for tp in tps]
-        self.calls.append(("+", self.owned))
+        new = [tp.partition for tp in tps]
+        self.owned = sorted(self.owned + new)
+        self.calls.append(("+", new))
 
     def _revoked(self, tps: list[TopicPartition]) -> None:
-        self.owned = []
-        self.calls.append(("-", [tp.partition for tp in tps]))
+        gone = [tp.partition for tp in tps]
+        self.owned = [each for each in self.owned if each not in gone]
+        self.calls.append(("-", gone))
 
 
 class Stage:

@@ -69,8 +69,9 @@ def test_sticky_deals_what_nobody_has_and_forgets_what_is_not_there() -> None:
 
 
 def test_of_two_that_claim_a_partition_the_later_generation_has_it_and_of_equals_neither() -> None:
-    later = by_sticking(claims(a=Claim(["t"], tps("t", 0), 4), b=Claim(["t"], tps("t", 0), 5)), {"t": 2})
-    assert later == {"a": {"t": [1]}, "b": {"t": [0]}}
+    older, newer = Claim(["t"], tps("t", 1), 4), Claim(["t"], tps("t", 1), 5)
+    assert by_sticking(claims(a=older, b=newer), {"t": 2}) == {"a": {"t": [0]}, "b": {"t": [1]}}
+    assert by_sticking(claims(a=newer, b=older), {"t": 2}) == {"a": {"t": [1]}, "b": {"t": [0]}}
     equal = claims(a=Claim(["t"], tps("t", 1), 5), b=Claim(["t"], tps("t", 1), 5))
     assert by_sticking(equal, {"t": 2}) == {"a": {"t": [0]}, "b": {"t": [1]}}
     assert by_cooperation(equal, {"t": 2}) == {"a": {"t": [0]}, "b": {}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.running import run_by
 
 INTERVAL_S = 5.0  # of heartbeats, as the model answers
 BEAT = "consumer_group_heartbeat"
+POLLS_MAX = 2_000
 
 
 class Reader:
@@ -62,9 +64,16 @@ async def second_reader(world: World, **options: Any) -> Reader:
     return await Reader(consumer).subscribe()
 
 
+async def polled(*readers: Reader, until: Callable[[], bool]) -> None:
+    for _ in range(POLLS_MAX):
+        if until():
+            return
+        await asyncio.gather(*(each.consumer.poll(100, 0) for each in readers))
+    raise AssertionError("it does not come to that")
+
+
 async def poll_until(*readers: Reader, owned: list[list[int]]) -> None:
-    while [each.owned for each in readers] != owned:
-        await asyncio.gather(*(each.consumer.poll(100) for each in readers))
+    await polled(*readers, until=lambda: [each.owned for each in readers] == owned)
 
 
 @run_by(simulate)
@@ -80,8 +89,7 @@ async def test_members_share_and_heartbeats_keep_to_the_coordinators_interval(wo
     pauses = [after - at for at, after in pairwise(times)]
     assert all(INTERVAL_S <= each < INTERVAL_S + 0.1 for each in pauses)
     second = await second_reader(world)
-    while sorted(first.owned + second.owned) != [0, 1, 2, 3] or not second.owned:
-        await asyncio.gather(first.consumer.poll(100), second.consumer.poll(100))
+    await polled(first, second, until=lambda: bool(second.owned) and sorted(first.owned + second.owned) == [0, 1, 2, 3])
     gone = [0, 1, 2, 3]
     for each in first.owned:
         gone.remove(each)
@@ -101,11 +109,10 @@ async def test_what_is_given_up_is_acknowledged_when_on_revoked_has_run_and_at_o
     revoked_at: list[float] = []
     first.consumer._on_revoked = lambda _: revoked_at.append(asyncio.get_running_loop().time())
     second = await second_reader(world)
-    while not second.calls:
-        await second.consumer.poll(100)
-    while len(first.owned) == 4:
-        await asyncio.sleep(2)
-        await first.consumer.poll(10)
+    await polled(second, until=lambda: bool(second.calls))
+    await asyncio.sleep(12)
+    await polled(first, until=lambda: len(first.owned) < 4)
+    await first.consumer.poll(10_000)
     [(at, claimed), *_] = group.claims_of(first.member_id)[before:]
     assert claimed == first.owned
     assert 0 <= at - revoked_at[0] < 0.01
@@ -118,8 +125,7 @@ async def test_who_is_fenced_is_told_of_its_loss_and_joins_again_by_its_id(world
     one = await reader(world, on_lost)
     await poll_until(one, owned=[[0, 1, 2, 3]])
     group.model.remove(one.member_id)
-    while len(one.calls) < 3:
-        await one.consumer.poll(1_000)
+    await polled(one, until=lambda: len(one.calls) >= 3)
     assert one.calls[1:] == [("lost" if on_lost else "-", [0, 1, 2, 3]), ("+", [0, 1, 2, 3])]
     assert [each.member_epoch for each in group.beats_of(one.member_id)].count(0) == 2
 
@@ -132,8 +138,7 @@ async def test_a_coordinator_that_moves_is_found_and_told_all(world: World, /) -
     await poll_until(one, owned=[[0, 1, 2, 3]])
     group.node = 2
     before = len(group.beats)
-    while len(group.beats) < before + 3:
-        await one.consumer.poll(1_000)
+    await polled(one, until=lambda: len(group.beats) >= before + 3)
     first, second = (request for _, request in group.beats[before : before + 2])
     assert (first.subscribed_topic_names, first.topic_partitions[0].partitions) == (["t"], [0, 1, 2, 3])
     assert (second.subscribed_topic_names, second.topic_partitions) == (None, None)
@@ -148,11 +153,9 @@ async def test_a_heartbeat_that_fails_is_sent_again_soon(world: World, /, troubl
     await poll_until(one, owned=[[0, 1, 2, 3]])
     said = trouble if trouble is HANG_UP else wire.Response(error_code=trouble)
     world.brokers[1].script[BEAT].extend([lambda _: said] * 2)
-    while world.brokers[1].script[BEAT]:
-        await one.consumer.poll(100)
+    await polled(one, until=lambda: not world.brokers[1].script[BEAT])
     began, before = asyncio.get_running_loop().time(), len(group.beats)
-    while len(group.beats) == before:
-        await one.consumer.poll(100)
+    await polled(one, until=lambda: len(group.beats) > before)
     assert group.beats[-1][0] - began < 1.0
     assert group.beats[-1][1].topic_partitions[0].partitions == [0, 1, 2, 3]
     assert one.calls == [("+", [0, 1, 2, 3])]
@@ -262,8 +265,7 @@ async def test_a_member_that_is_not_polled_leaves_and_comes_back_with_a_poll(wor
         await one.consumer.commit({TopicPartition("t", 0): 1})
     assert one.owned == [0, 1, 2, 3]
     assert one.calls == [("+", [0, 1, 2, 3])]
-    while len(one.calls) < 3:
-        await one.consumer.poll(100)
+    await polled(one, until=lambda: len(one.calls) >= 3)
     assert one.calls[1:] == [("lost", [0, 1, 2, 3]), ("+", [0, 1, 2, 3])]
 
 

@@ -14,6 +14,7 @@ from isthmus.client.membership import Subscription
 from tests.client.modelled import Coordinator, Known, answer
 
 T = b"t".ljust(16, b"\1")
+OTHER = b"other".ljust(16, b"\1")
 NAMES = {T: "t"}
 
 
@@ -97,11 +98,11 @@ def test_an_assignment_is_acknowledged_when_it_is_in_force() -> None:
 
 
 def test_what_came_and_went_between_polls_is_acknowledged() -> None:
-    """The coordinator waits for that, though the member never had it."""
+    """The coordinator waits for that, though the member never had it, nor knew its name."""
     one = joined()
-    for assigned in ([1], []):
+    for assigned in ({OTHER: [1]}, {}):
         one.heartbeat()
-        one.answered(answer(3, {T: assigned}))
+        one.answered(answer(3, assigned))
     assert polled(one) == []
     assert one.has_news
     assert owned(one.heartbeat()) == {}
@@ -154,14 +155,13 @@ def test_a_pattern_is_sent_and_taken_back() -> None:
 
 def test_an_assignment_does_not_wait_for_topics_without_names() -> None:
     one = joined(0)
-    other = b"other".ljust(16, b"\1")
     one.heartbeat()
-    one.answered(answer(3, {T: [0, 1], other: [5]}))
-    assert one.nameless == [other]
+    one.answered(answer(3, {T: [0, 1], OTHER: [5]}))
+    assert one.nameless == [OTHER]
     assert polled(one) == [Take(tps(1))]
     assert owned(one.heartbeat()) == {T: [0, 1]}
     one.answered(answer(3))
-    one.learn({other: "other"})
+    one.learn({OTHER: "other"})
     assert one.nameless == []
     assert polled(one) == [Take(tps(5, topic="other"))]
 

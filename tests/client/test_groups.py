@@ -35,7 +35,7 @@ async def test_one_member_reads_everything_once_and_commits(stage: Stage, /) -> 
     await again.stop()
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
 @run_by(staged)
 async def test_two_members_share_and_one_that_leaves_gives_back_at_once(stage: Stage, /, assignor: str) -> None:
     first = Member(stage.sim, stage.host, "a", assignors=[assignor]).start()
@@ -176,13 +176,18 @@ async def test_two_members_on_one_client_do_not_block_each_other(client: Client,
         await consumer.close()
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(15))
 @run_by(staged)
 async def test_whatever_happens_to_members_and_coordinator_every_record_is_read_and_partitions_are_shared(
-    stage: Stage, /, seed: int
+    stage: Stage, /, seed: int, assignor: str
 ) -> None:
     chance = stage.sim.random
-    members = [Member(stage.sim, stage.host, f"m{i}").start() for i in range(2)]
+
+    def started(name: str) -> Member:
+        return Member(stage.sim, stage.host, name, assignors=[assignor]).start()
+
+    members = [started(f"m{i}") for i in range(2)]
     past: list[Member] = []
     for _ in range(12):
         await stage.send(20)
@@ -196,7 +201,7 @@ async def test_whatever_happens_to_members_and_coordinator_every_record_is_read_
                 await gone.stop()
                 past.append(gone)
             case "start" if len(members) < 4:
-                members.append(Member(stage.sim, stage.host, f"m{len(members) + len(past)}").start())
+                members.append(started(f"m{len(members) + len(past)}"))
             case "stall" if members:
                 chance.choice(members).stall_s = chance.uniform(1, 20)
             case "broker":
@@ -207,7 +212,7 @@ async def test_whatever_happens_to_members_and_coordinator_every_record_is_read_
                 stage.sim.network.cut()
         await asyncio.sleep(chance.uniform(0, 8))
     if not members:
-        members.append(Member(stage.sim, stage.host, "last").start())
+        members.append(started("last"))
     await stage.shared(members, timeout_s=120)
     await stage.all_read(members + past, timeout_s=120)
     offsets = {}
