@@ -201,9 +201,10 @@ class Writing:
                 await asyncio.sleep(self._chance.uniform(0, EVERY_S))
 
     async def _be_a_zombie(self, producer: Producer, transaction: Transaction) -> None:
-        """Write on and commit, though another has started."""
+        """Write on, or do not, and commit, though another has started."""
         try:
-            await self._write(producer, transaction)
+            if self._chance.random() < 0.5:
+                await self._write(producer, transaction)
         except Exception as error:
             await producer.give_up(transaction, error)
         else:
