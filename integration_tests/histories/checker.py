@@ -32,17 +32,18 @@ class Partition:
 
 def anomalies(history: History) -> dict[str, list[str]]:
     """What is wrong, by the kind of anomaly; kinds that did not occur are left out. Each text names what and where."""
-    partitions = _partitions(history)
     found: dict[str, list[str]] = {}
+    known = partitions(history)
     for kind, look in OF_PARTITIONS.items():
-        for each in partitions:
+        for each in known:
             found.setdefault(kind, []).extend(look(each))
     for kind, search in OF_HISTORIES.items():
         found.setdefault(kind, []).extend(search(history))
     return {kind: texts for kind, texts in found.items() if texts}
 
 
-def _partitions(history: History) -> list[Partition]:
+def partitions(history: History) -> list[Partition]:
+    """What the history tells of each, in the order of their numbers."""
     made: dict[int, Partition] = {}
 
     def of(index: int) -> Partition:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,15 +11,15 @@ from typing import Protocol
 
 from integration_tests.brokers import CLUSTER_ID, BrokerFailed, BrokerProcess
 from integration_tests.histories.network import Disk, Network
+from integration_tests.histories.planted import PLANTS
 from integration_tests.peers import peers
 
 NODES = (1, 2, 3)
 PORT, CONTROLLER_PORT = 9092, 9093
 DISK_BYTES = 128 << 20
 START_TIMEOUT_S = 90.0
-PLANTS: dict[str, object] = importlib.import_module("tests.simulation.cluster_plants").PLANTS  # tests have no types
 OURS, KAFKA = "ours", "kafka"
-PEERS = (OURS, KAFKA, *PLANTS)  # planted: ours with a bug of the simulator's
+PEERS = (OURS, KAFKA, *PLANTS)  # planted: ours with a bug
 HEAP = "384m"
 
 # Kafka's names. Short times, so that a short history has an election, alike for both.
@@ -29,6 +28,10 @@ SETTINGS: dict[str, object] = {
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
     "offsets.topic.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.min.isr": 2,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     "unclean.leader.election.enable": "false",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": 0,

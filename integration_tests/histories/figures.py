@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from integration_tests.histories.history import FAIL, INFO, OK, Fault, History
+from integration_tests.histories.transactional_checker import committed_view
 
 
 def counts(history: History) -> dict[str, int]:
@@ -86,4 +88,26 @@ def summary(history: History, anomalies: dict[str, list[str]]) -> dict[str, Any]
         "acknowledged again after kill -9 of the leader, s": recoveries_s(history),
         "examples": {kind: texts[:5] for kind, texts in anomalies.items()},
         "errors": dict(sorted(history.errors.items(), key=lambda each: -each[1])[:8]),
+    }
+
+
+def transactional_summary(history: History, anomalies: dict[str, list[str]]) -> dict[str, Any]:
+    """Records count as acknowledged when their transaction is committed."""
+    outcomes = Counter(each.outcome for each in history.transactions)
+    copies = [each for each in history.transactions if each.group]
+    return {
+        **summary(replace(committed_view(history), errors=history.errors, committed=history.committed), anomalies),
+        "transactions": {
+            "begun": len(history.transactions),
+            "committed": outcomes[OK],
+            "not committed": outcomes[FAIL],
+            "indeterminate": outcomes[INFO],
+            "fenced": sum(each.fenced for each in history.transactions),
+            "copying": len(copies),
+            "copies committed": sum(each.outcome == OK for each in copies),
+            "producers": len(history.starts),
+            "committed by library": dict(
+                Counter(each.worker.partition("-")[0] for each in history.transactions if each.outcome == OK)
+            ),
+        },
     }

@@ -1,6 +1,7 @@
 """What clients did to a cluster, and what was done to it: operations with invocation, completion and outcome.
 
-Times are of one monotonic clock, in seconds from the history's begin. Partitions are numbers: a history has one topic.
+Times are of one monotonic clock, in seconds from the history's begin. Partitions are numbers: a history has one topic,
+or two, which transactions copy one into the other; then the partitions of the second are counted on from the first's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 OK, FAIL, INFO = "ok", "fail", "info"  # done; certainly not done; perhaps done, perhaps later
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @dataclass(slots=True)
@@ -77,11 +79,61 @@ class Committed:
 
 @dataclass(slots=True)
 class FinalRead:
-    """All records of a partition, read from offset 0 after all faults had ended. end: its high watermark then."""
+    """All records of a partition, read from offset 0 after all faults had ended. end: its high watermark then.
+    isolation: as the consumer's option; of histories without transactions it does not matter."""
 
     partition: int
     end: int
     records: list[tuple[int, str]]
+    isolation: str = READ_UNCOMMITTED
+
+
+@dataclass(slots=True)
+class Start:
+    """A producer with a transactional id that started: from then on those that had the id before are fenced."""
+
+    worker: str
+    transactional_id: str
+    invoked_s: float
+    completed_s: float = math.inf
+    outcome: str = INFO
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Write:
+    """A record of a transaction. offset: if the producer was told one. source: partition and offset of the record that
+    it copies, or None."""
+
+    partition: int
+    number: int
+    invoked_s: float
+    offset: int = -1
+    source: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a producer wrote in one transaction, the offsets of `group` by partition that it sent, and how it ended.
+
+    asked_s: when its commit was asked for; inf: never. outcome: OK if it is committed, FAIL if it is certainly not,
+    INFO if nobody knows. fenced: the producer was told that another has its id.
+    """
+
+    worker: str
+    transactional_id: str
+    begun_s: float
+    writes: list[Write] = field(default_factory=list)
+    group: str = ""
+    offsets: dict[int, int] = field(default_factory=dict)
+    asked_s: float = math.inf
+    completed_s: float = math.inf
+    outcome: str = FAIL
+    fenced: bool = False
+    error: str = ""
+
+    def value(self, write: Write) -> str:
+        return f"{self.worker}:{write.number}"
 
 
 @dataclass(slots=True)
@@ -108,6 +160,8 @@ class History:
     committed: list[Committed] = field(default_factory=list)
     finals: list[FinalRead] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
 
@@ -138,8 +192,19 @@ class History:
                 continue
             if "records" in fields:
                 fields["records"] = [(offset, value) for offset, value in fields["records"]]
+            if name == "transactions":
+                fields["writes"] = [_write(each) for each in fields["writes"]]
+                fields["offsets"] = {int(partition): offset for partition, offset in fields["offsets"].items()}
             getattr(made, name).append(LISTS[name](**fields))
         return made
+
+
+def _write(fields: dict[str, Any]) -> Write:
+    made = Write(**fields)
+    if made.source is not None:
+        partition, offset = made.source
+        made.source = partition, offset
+    return made
 
 
 LISTS: dict[str, type] = {
@@ -149,4 +214,6 @@ LISTS: dict[str, type] = {
     "committed": Committed,
     "finals": FinalRead,
     "faults": Fault,
+    "starts": Start,
+    "transactions": Transaction,
 }

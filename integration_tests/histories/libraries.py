@@ -15,6 +15,7 @@ import aiokafka
 import confluent_kafka
 from aiokafka.abc import ConsumerRebalanceListener
 
+from integration_tests.histories.history import READ_UNCOMMITTED
 from isthmus.client import Client, Consumer, Producer, TopicPartition
 
 REQUEST_S = 2.0
@@ -62,6 +63,16 @@ class Reader(Protocol):
         """The group's offsets; -1: none."""
 
     async def close(self) -> None: ...
+
+
+class Copier(Reader, Protocol):
+    """A reader whose group's offsets a transactional producer of the same library commits."""
+
+    async def rewind(self, positions: Mapping[int, int]) -> None:
+        """Go back within the present assignment. Raises if a partition is not assigned any more."""
+
+    async def metadata(self) -> Any:
+        """The member as its library's producer wants it."""
 
 
 # --- librdkafka -------------------------------------------------------------------------------------------------------
@@ -123,7 +134,7 @@ class LibrdkafkaWriter:
 
 
 class LibrdkafkaReader:
-    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str, isolation: str) -> None:
         self._topic = topic
         self.span = 0
         self._consumer = confluent_kafka.Consumer(
@@ -132,6 +143,8 @@ class LibrdkafkaReader:
                 "client.id": name,
                 "group.id": group or "none",
                 "client.rack": rack,
+                "isolation.level": isolation,
+                "partition.assignment.strategy": "range",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": int(SESSION_S * 1000),
@@ -184,6 +197,14 @@ class LibrdkafkaReader:
                 raise confluent_kafka.KafkaException(each.error)
         return {each.partition: max(each.offset, -1) for each in told}
 
+    async def rewind(self, positions: Mapping[int, int]) -> None:
+        self.span += 1
+        for place in self._places(positions):
+            self._consumer.seek(place)
+
+    async def metadata(self) -> Any:
+        return await asyncio.to_thread(self._consumer.consumer_group_metadata)
+
     async def close(self) -> None:
         await asyncio.to_thread(self._consumer.close)
 
@@ -222,13 +243,14 @@ class AiokafkaWriter:
 
 
 class AiokafkaReader(ConsumerRebalanceListener):
-    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str, isolation: str) -> None:
         self._topic = topic
         self.span = 0
         self._consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap.split(","),
             client_id=name,
             group_id=group or None,
+            isolation_level=isolation,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             session_timeout_ms=int(SESSION_S * 1000),
@@ -313,10 +335,11 @@ class IsthmusWriter:
 
 
 class IsthmusReader:
-    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, group: str, rack: str, isolation: str) -> None:
         self._topic = topic
         self._group = group
         self._rack = rack
+        self._isolation = isolation
         self.span = 0
         self._client = Client(bootstrap, name)
         self._made: Consumer | None = None
@@ -334,6 +357,7 @@ class IsthmusReader:
             session_timeout_ms=int(SESSION_S * 1000),
             heartbeat_interval_ms=500,
             client_rack=self._rack,
+            isolation=self._isolation,
         )
 
     async def subscribe(self) -> None:
@@ -362,6 +386,14 @@ class IsthmusReader:
         found = await self._consumer.committed(places, REQUEST_S * 1000)
         return {tp.partition: found.get(tp, -1) for tp in places}
 
+    async def rewind(self, positions: Mapping[int, int]) -> None:
+        self.span += 1
+        for partition, offset in positions.items():
+            self._consumer.seek(TopicPartition(self._topic, partition), offset)
+
+    async def metadata(self) -> Any:
+        return self._consumer.group_metadata()
+
     async def close(self) -> None:
         await self._consumer.close()
         await self._client.close()
@@ -376,11 +408,19 @@ def writer(library: str, bootstrap: str, topic: str, name: str) -> Writer:
     return made[library](bootstrap, topic, name)
 
 
-def reader(library: str, bootstrap: str, topic: str, name: str, group: str = "", rack: str = "") -> Reader:
+def reader(
+    library: str,
+    bootstrap: str,
+    topic: str,
+    name: str,
+    group: str = "",
+    rack: str = "",
+    isolation: str = READ_UNCOMMITTED,
+) -> Reader:
     """rack: reads from the replica there. aiokafka has no such option, and reads from leaders."""
     made: dict[str, Callable[..., Reader]] = {
         "librdkafka": LibrdkafkaReader,
         "aiokafka": AiokafkaReader,
         "isthmus": IsthmusReader,
     }
-    return made[library](bootstrap, topic, name, group, rack)
+    return made[library](bootstrap, topic, name, group, rack, isolation)

@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
@@ -34,7 +34,7 @@ PAIRS = 0.4  # share of faults during which another begins
 ROLES = ("leader", "leader", "leader", "controller", "any")
 ASK_S = 1.5
 MOVE_S = 5.0  # in which a cluster agrees to a move, or none is made
-OFFSETS_TOPIC = "__consumer_offsets"
+COORDINATORS_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 def _others(node: int) -> list[int]:
@@ -49,19 +49,19 @@ def _cut(cluster: Cluster, node: int, out: bool, into: bool, clients: bool = Fal
             cluster.network.cut(other, node)
 
 
-def _mend(cluster: Cluster, node: int, _: str) -> None:
+def _mend(cluster: Cluster, node: int, _: Sequence[str]) -> None:
     for other in [CLIENTS, *_others(node)]:
         cluster.network.mend(node, other)
         cluster.network.mend(other, node)
 
 
-def _make_room(cluster: Cluster, node: int, _: str) -> None:
+def _make_room(cluster: Cluster, node: int, _: Sequence[str]) -> None:
     cluster.disks[node].empty()
     cluster.restart(node)  # a full disk may end a broker
 
 
-def _move(cluster: Cluster, topic: str, within_s: float) -> None:
-    """Begin to move all partitions of the topic, and of the groups' offsets, to the nodes that are not emptied.
+def _move(cluster: Cluster, topics: Sequence[str], within_s: float) -> None:
+    """Begin to move all partitions of the topics, and of the coordinators', to the nodes that are not emptied.
 
     Raises ClientError or KafkaError.
     """
@@ -73,7 +73,7 @@ def _move(cluster: Cluster, topic: str, within_s: float) -> None:
             admin = Admin(client, int(within_s * 1000))
             wanted = {}
             for told in await admin.all_topics():
-                for each in told.partitions if told.name in (topic, OFFSETS_TOPIC) else ():
+                for each in told.partitions if told.name in (*topics, *COORDINATORS_TOPICS) else ():
                     first = each.partition_index % len(NODES)
                     nodes = [node for node in NODES[first:] + NODES[:first] if node not in cluster.emptied]
                     wanted[TopicPartition(told.name, each.partition_index)] = nodes
@@ -85,17 +85,17 @@ def _move(cluster: Cluster, topic: str, within_s: float) -> None:
         asyncio.run(run())
 
 
-def _empty(cluster: Cluster, node: int, topic: str) -> None:
+def _empty(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
     cluster.emptied[node] = None
-    _move(cluster, topic, MOVE_S)
+    _move(cluster, topics, MOVE_S)
 
 
-def _fill(cluster: Cluster, node: int, topic: str) -> None:
+def _fill(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
     cluster.emptied.pop(node, None)
 
     def moved() -> bool:
         try:
-            _move(cluster, topic, SETTLE_S)
+            _move(cluster, topics, SETTLE_S)
         except (KafkaError, ClientError):  # another fault lasts: the controller's disk may be full
             return False
         return True
@@ -103,7 +103,7 @@ def _fill(cluster: Cluster, node: int, topic: str) -> None:
     until(moved, f"node {node} is given replicas again", SETTLE_S)
 
 
-Deed = Callable[[Cluster, int, str], None]  # the topic
+Deed = Callable[[Cluster, int, Sequence[str]], None]  # the topics
 # In this order, consecutive seeds begin with different faults.
 FAULTS: dict[str, tuple[Deed, Deed]] = {
     "kill": (lambda cluster, node, _: cluster.nodes[node].kill(), lambda cluster, node, _: cluster.restart(node)),
@@ -157,11 +157,13 @@ def plan(seed: int, seconds: float) -> list[Planned]:
 
 
 class Nemesis:
-    """Does the steps of a plan to a cluster."""
+    """Does the steps of a plan to a cluster. The leaders are those of the first topic."""
 
-    def __init__(self, cluster: Cluster, topic: str, seed: int, history: History, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, cluster: Cluster, topics: Sequence[str], seed: int, history: History, now_s: Callable[[], float]
+    ) -> None:
         self._cluster = cluster
-        self._topic = topic
+        self._topics = topics
         self._chance = random.Random(f"nodes {seed}")
         self._history = history
         self._now_s = now_s
@@ -181,16 +183,16 @@ class Nemesis:
         self._history.faults.append(fault)
         begin, end = FAULTS[planned.kind]
         try:
-            await asyncio.to_thread(begin, self._cluster, node, self._topic)
+            await asyncio.to_thread(begin, self._cluster, node, self._topics)
         except (KafkaError, ClientError):  # because of another fault nobody told that a move has begun
             self._history.faults.remove(fault)
         await asyncio.sleep(planned.end_s - self._now_s())
         self._note_dead()
         fault.ended_s = self._now_s()
         if planned.kind in ENDING:
-            end(self._cluster, node, self._topic)  # in this thread, with which a started node would end
+            end(self._cluster, node, self._topics)  # in this thread, with which a started node would end
         else:
-            await asyncio.to_thread(end, self._cluster, node, self._topic)
+            await asyncio.to_thread(end, self._cluster, node, self._topics)
 
     def _note_dead(self) -> None:
         """Nodes that have ended without a fault that ends them."""
@@ -203,7 +205,7 @@ class Nemesis:
     def _look(self) -> None:
         """Who leads now; what was known before, if nobody tells."""
         try:
-            told = self._admin.list_topics(self._topic, timeout=ASK_S).topics[self._topic]
+            told = self._admin.list_topics(self._topics[0], timeout=ASK_S).topics[self._topics[0]]
         except KafkaException:
             return
         self._leaders = {each.id: each.leader for each in told.partitions.values()}

@@ -6,11 +6,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from integration_tests.histories import clusters, libraries
-from integration_tests.histories.history import FAIL, INFO, OK, Commit, Committed, FinalRead, History, Poll, Send
-from integration_tests.histories.libraries import NotSent, Reader, Records, Writer
+from integration_tests.histories.history import (
+    FAIL,
+    INFO,
+    OK,
+    READ_UNCOMMITTED,
+    Commit,
+    Committed,
+    FinalRead,
+    History,
+    Poll,
+    Send,
+)
+from integration_tests.histories.libraries import NotSent, Reader, Records
 
 PARTITIONS = 3
 SEND_EVERY_S = 0.02  # of each producer
@@ -27,7 +39,8 @@ START_S = 60.0
 
 @dataclass
 class Run:
-    """What the workers of one history share. sending, reading: until when they go on. ends: set once they are known."""
+    """What the workers of one topic of a history share. sending, reading: until when they go on. ends: set once they
+    are known. first: the number that the topic's partition 0 has in the history."""
 
     bootstrap: str
     topic: str
@@ -37,6 +50,9 @@ class Run:
     sending: asyncio.Event = field(default_factory=asyncio.Event)  # set: no more
     reading: asyncio.Event = field(default_factory=asyncio.Event)  # set: to the ends, and no further
     ends: dict[int, int] = field(default_factory=dict)
+    first: int = 0
+    isolation: str = READ_UNCOMMITTED
+    reader: Callable[..., Reader] = libraries.reader
 
     @property
     def group(self) -> str:
@@ -72,7 +88,7 @@ class Producing:
             await asyncio.wait_for(writer.start(), START_S)
         except Exception as error:
             run.history.note(name, error)
-            await _sleep(PAUSE_S, run.sending)
+            await sleep(PAUSE_S, run.sending)
             return
         number = 0
         while not run.sending.is_set() and not self._failed:
@@ -89,12 +105,12 @@ class Producing:
                 else:
                     self._unanswered[future] = send
                     future.add_done_callback(self._answered)
-            await _sleep(SEND_EVERY_S, run.sending)
+            await sleep(SEND_EVERY_S, run.sending)
         if self._unanswered and not self._failed:
             await asyncio.wait(list(self._unanswered), timeout=SETTLE_S)
             if self._unanswered:
                 run.history.unfinished.append(f"{name} has no answer to {len(self._unanswered)} sends")
-        await _close(run, writer, name)
+        await close(run, writer, name)
         for future in list(self._unanswered):
             future.cancel()
 
@@ -138,7 +154,8 @@ class Reading:
             came = {}
         self.look()
         for partition, records in came.items():
-            poll = Poll(self.name, self._span, partition, begun_s, self._run.now_s(), records, self._group)
+            place = self._run.first + partition
+            poll = Poll(self.name, self._span, place, begun_s, self._run.now_s(), records, self._group)
             self._run.history.polls.append(poll)
             self.positions[partition] = records[-1][0] + 1
         return came
@@ -155,12 +172,12 @@ class Reading:
         return bool(ends) and all(self.positions.get(each, 0) >= end for each, end in ends.items())
 
 
-async def read(run: Run, library: str) -> None:
+async def read(run: Run, library: str, role: str = "r") -> None:
     """Read all partitions by assignment, from leaders or in a rack, and go back to earlier offsets now and then."""
-    name = f"{library}-r"
+    name = f"{library}-{role}"
     chance = run.chance(name)
     rack = chance.choice(["", *map(clusters.rack, clusters.NODES)])
-    reader = libraries.reader(library, run.bootstrap, run.topic, name, rack=rack)
+    reader = run.reader(library, run.bootstrap, run.topic, name, rack=rack, isolation=run.isolation)
     await asyncio.wait_for(reader.start(), START_S)
     reading = Reading(run, reader, name)
     await reader.assign(dict.fromkeys(range(PARTITIONS), 0))
@@ -174,7 +191,7 @@ async def read(run: Run, library: str) -> None:
             reading.positions.update(back)
             seek_at_s = run.now_s() + chance.uniform(0, 2 * SEEK_EVERY_S)
     await _to_the_ends(run, reading)
-    await _close(run, reader, name)
+    await close(run, reader, name)
 
 
 async def _to_the_ends(run: Run, reading: Reading) -> None:
@@ -188,18 +205,18 @@ async def _to_the_ends(run: Run, reading: Reading) -> None:
 
 async def final_read(run: Run, library: str) -> None:
     """All of all partitions, from offset 0 to the ends."""
-    name = f"{library}-final"
-    reader = libraries.reader(library, run.bootstrap, run.topic, name)
+    name = f"{library}-{run.topic}-{run.isolation}"
+    reader = run.reader(library, run.bootstrap, run.topic, name, isolation=run.isolation)
     await asyncio.wait_for(reader.start(), START_S)
-    silent = Run(run.bootstrap, run.topic, run.seed, History(), run.now_s, ends=run.ends)
+    silent = replace(run, history=History(), first=0)
     reading = Reading(silent, reader, name)
     await reader.assign(dict.fromkeys(range(PARTITIONS), 0))
     await _to_the_ends(silent, reading)
     run.history.unfinished += silent.history.unfinished
     for partition, end in run.ends.items():
         found = [each for poll in silent.history.polls if poll.partition == partition for each in poll.records]
-        run.history.finals.append(FinalRead(partition, end, found))
-    await _close(run, reader, name)
+        run.history.finals.append(FinalRead(run.first + partition, end, found, run.isolation))
+    await close(run, reader, name)
 
 
 # --- A group ----------------------------------------------------------------------------------------------------------
@@ -216,13 +233,13 @@ async def belong(run: Run, library: str, number: int) -> None:
 
 
 async def _member(run: Run, library: str, name: str, stays_s: float) -> None:
-    reader = libraries.reader(library, run.bootstrap, run.topic, name, run.group)
+    reader = run.reader(library, run.bootstrap, run.topic, name, run.group)
     try:
         await asyncio.wait_for(reader.start(), START_S)
         await reader.subscribe()
     except Exception as error:
         run.history.note(name, error)
-        await _sleep(PAUSE_S, run.reading)
+        await sleep(PAUSE_S, run.reading)
         return
     reading = Reading(run, reader, name, run.group)
     leave_at_s = run.now_s() + stays_s
@@ -232,7 +249,7 @@ async def _member(run: Run, library: str, name: str, stays_s: float) -> None:
         if run.now_s() >= commit_at_s and reading.positions:
             await _commit(run, reading)
             commit_at_s = run.now_s() + COMMIT_EVERY_S
-    await _close(run, reader, name)
+    await close(run, reader, name)
 
 
 async def _commit(run: Run, reading: Reading) -> None:
@@ -253,18 +270,18 @@ async def _commit(run: Run, reading: Reading) -> None:
 async def watch(run: Run, library: str) -> None:
     """Ask for the group's committed offsets, and once more at the end."""
     name = f"{library}-w"
-    reader = libraries.reader(library, run.bootstrap, run.topic, name, run.group)
+    reader = run.reader(library, run.bootstrap, run.topic, name, run.group)
     await asyncio.wait_for(reader.start(), START_S)
     while not run.reading.is_set():
         await _ask(run, reader, name)
-        await _sleep(ASK_EVERY_S, run.reading)
+        await sleep(ASK_EVERY_S, run.reading)
     deadline_s = run.now_s() + SETTLE_S
     while not await _ask(run, reader, name):
         if run.now_s() > deadline_s:
             run.history.unfinished.append(f"{name} is not told the group's offsets")
             break
         await asyncio.sleep(PAUSE_S)
-    await _close(run, reader, name)
+    await close(run, reader, name)
 
 
 async def _ask(run: Run, reader: Reader, name: str) -> bool:
@@ -279,7 +296,11 @@ async def _ask(run: Run, reader: Reader, name: str) -> bool:
     return True
 
 
-async def _close(run: Run, client: Reader | Writer, name: str) -> None:
+class Closed(Protocol):
+    async def close(self) -> None: ...
+
+
+async def close(run: Run, client: Closed, name: str) -> None:
     """Within START_S. In a task of its own: aiokafka may end as cancelled, when it has cancelled a part of itself."""
     closing = asyncio.ensure_future(client.close())
     await asyncio.wait([closing], timeout=START_S)
@@ -290,7 +311,7 @@ async def _close(run: Run, client: Reader | Writer, name: str) -> None:
         run.history.note(f"{name} close", error)
 
 
-async def _sleep(seconds: float, ends: asyncio.Event) -> None:
+async def sleep(seconds: float, ends: asyncio.Event) -> None:
     """Until then, or the event."""
     try:
         await asyncio.wait_for(ends.wait(), seconds)
