@@ -10,6 +10,8 @@ from isthmus.core_broker.cluster.controller import CreateTopics, new_topic
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.errors import ErrorCode as E
+from isthmus.protocol.messages import consumer_group_describe as cgd
+from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
 from isthmus.protocol.messages import find_coordinator as fc
@@ -75,7 +77,7 @@ class Desk:
     async def start_asking(self, request: Any, version: int) -> Any:
         """The response, or the Pending that will have it."""
         groups = self.groups
-        members, offsets = groups.member_requests, groups.offset_requests
+        members, offsets, consumers = groups.member_requests, groups.offset_requests, groups.consumer_group_requests
         groups.host.has_session = lambda: self.has_session
         handle = {
             sg.Request: members.sync_group, hb.Request: members.heartbeat,
@@ -86,6 +88,8 @@ class Desk:
             tc.Request: lambda request, version: groups.txn_offsets.txn_offset_commit(
                 request, version, self.coordinators
             ),
+            cgd.Request: consumers.describe,
+            chb.Request: lambda request, version: consumers.heartbeat(request, version, "c", "1.2.3.4"),
             jg.Request: lambda request, version: members.join_group(request, version, "c", "1.2.3.4"),
         }[type(request)]  # fmt: skip
         return await self.inside(lambda: handle(request, version))
