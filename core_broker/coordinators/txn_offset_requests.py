@@ -19,6 +19,8 @@ from ..purgatory import Pending, Purgatory
 from ..storage.log._producers import VerificationGuard
 from ..storage.log.append import UNSEQUENCED
 from . import offsets
+from .consumer_groups.commits import check_given, committing_member
+from .consumer_groups.group import ConsumerGroup
 from .group_host import MAX_GROUPS, GroupHost
 from .group_shard import GroupShard
 from .offsets import Commit
@@ -29,6 +31,7 @@ LOADING_KNOWN_SINCE = 2  # version: older producers fail for good on COORDINATOR
 ABORTABLE_KNOWN_SINCE = 4
 ADDS_SINCE = 5  # in place of AddOffsetsToTxn
 GROUP_NOT_FOUND_SINCE = 6
+EPOCHS_KNOWN_SINCE = 6
 
 
 class Verification(Protocol):
@@ -146,18 +149,35 @@ class TxnOffsetRequests:
         """Raises KafkaError where the group refuses a commit of this member, or the shard has no place for it."""
         generation = request.generation_id_or_member_epoch
         group = shard.state.groups.get(request.group_id)
+        consumers = shard.state.consumer_groups.get(request.group_id)
         error = ErrorCode.NONE
-        if group is not None:
+        if consumers is not None:
+            _check_epoch(consumers, commit, request, version)
+        elif group is not None:
             error = group.check_transactional_commit(request.member_id, request.group_instance_id, generation)
         elif generation >= 0:
             is_known = version >= GROUP_NOT_FOUND_SINCE
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
-        elif len(shard.state.groups) >= MAX_GROUPS:
+        elif shard.state.size >= MAX_GROUPS:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not error and len(shard.state.offsets.pending) + len(commit.records) > MAX_PENDING_OFFSETS:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error:
             raise KafkaError(error)
+
+
+def _check_epoch(group: ConsumerGroup, commit: Commit, request: tc.Request, version: int) -> None:
+    """Raises KafkaError. Older producers know of no epochs; only of a partition they are told in newer words, as by
+    Kafka."""
+    epoch = request.generation_id_or_member_epoch
+    try:
+        member = committing_member(group, request.member_id, request.group_instance_id, epoch, None)
+    except KafkaError as error:
+        if error.code == ErrorCode.STALE_MEMBER_EPOCH and version < EPOCHS_KNOWN_SINCE:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+        raise
+    if member is not None and epoch != member.epoch:
+        check_given(member, epoch, ((value.topic_id, key.partition) for key, value in commit.records))
 
 
 def _failed(commit: Commit, version: int, code: int) -> Any:

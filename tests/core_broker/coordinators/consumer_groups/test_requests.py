@@ -19,7 +19,7 @@ from isthmus.protocol.messages import describe_groups as dsg
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_commit as oc
 from isthmus.protocol.messages import offset_fetch as of
-from tests.core_broker.coordinators.desk import FSYNC, Desk, delete_request, simulated
+from tests.core_broker.coordinators.desk import FSYNC, Desk, delete_request, simulated, txn_request
 from tests.running import run_by
 
 VERSION = 1
@@ -275,6 +275,26 @@ async def test_offsets_are_fenced_by_epochs(desk: Desk, /) -> None:
 
     assert await fetched("a", 2) == await fetched(None, -1) == E.NONE
     assert await fetched("a", 1) == E.STALE_MEMBER_EPOCH
+
+
+@run_by(simulated, options=AT_ONCE)
+async def test_offsets_in_transactions_are_fenced_by_epochs(desk: Desk, /) -> None:
+    await join(desk, "a")
+
+    async def committed(version: int, member: str = "a", epoch: int = 2) -> E:
+        asked = txn_request(5, member=member, generation=epoch)
+        asked.topics[0].topic_id = desk.groups.host.consumer_groups.rules.topics.id_of("t")
+        return E((await desk.ask(asked, version)).topics[0].partitions[0].error_code)
+
+    for version in (5, 6):
+        assert await committed(version) == E.NONE
+        assert await committed(version, "", -1) == E.NONE  # who names no member is not asked for one
+        assert await committed(version, "x") == E.UNKNOWN_MEMBER_ID
+        assert await committed(version, epoch=1) == E.STALE_MEMBER_EPOCH
+    assert await committed(5, epoch=3) == E.ILLEGAL_GENERATION
+    assert await committed(6, epoch=3) == E.STALE_MEMBER_EPOCH
+    await desk.end(7)
+    assert await desk.fetched() == (5, -1, "")
 
 
 @run_by(simulated, options=AT_ONCE)
