@@ -29,10 +29,19 @@ def check_commit(
     Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, and ILLEGAL_GENERATION to members
     that speak the classic protocol.
     """
+    member = committing_member(group, member_id, instance_id, epoch, version)
+    if member is not None and epoch != member.epoch:
+        check_given(member, epoch, partitions)
+
+
+def committing_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, version: int | None
+) -> Member | None:  # fmt: skip
+    """The member whose partitions are to be looked at; None where anybody may commit. Raises as `check_commit`."""
     if epoch < 0 and not group.members:
-        return  # a consumer or a tool outside of the group, which nobody uses
+        return None  # a consumer or a tool outside of the group, which nobody uses
     if version is None and (epoch, member_id, instance_id) == (-1, "", None):
-        return  # a producer from before KIP-447
+        return None  # a producer from before KIP-447
     member = group.members.get(member_id)
     if member is None:
         raise unknown(group, member_id)
@@ -43,8 +52,11 @@ def check_commit(
         )
     if epoch > member.epoch:
         raise _stale(member, f"Epoch {epoch} is newer than the member's, {member.epoch}.")
-    if epoch == member.epoch:
-        return
+    return member
+
+
+def check_given(member: Member, epoch: int, partitions: Iterable[tuple[bytes, int]]) -> None:
+    """Raises KafkaError for partitions that the member has not had since its epoch was that."""
     for topic_id, partition in partitions:
         since = member.given_at(topic_id, partition)
         if since is None or epoch < since:
