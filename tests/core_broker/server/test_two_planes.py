@@ -62,6 +62,7 @@ def test_each_listener_tells_what_works_here_and_what_the_cluster_has_finalized(
         assert told[4] == told[5] == dict(SUPPORTED)
         finalized = {each.name: each.max_version_level for each in answers[4].finalized_features}
         others = {"eligible.leader.replicas.version": 1, "group.version": 1, "kraft.version": 1}
+        others["transaction.version"] = 2
         assert finalized == {"metadata.version": 33, **others}
         assert answers[4].finalized_features_epoch >= 0
 
