@@ -14,6 +14,7 @@ from ...protocol.messages import metadata_records as r
 from .raft.voters import KRAFT_VERSIONS
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"  # 1: groups of KIP-848
 KRAFT_VERSION = "kraft.version"  # its level is in the quorum's control records, not in the metadata
@@ -44,7 +45,7 @@ CHANGED_RECORDS = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)  # versions of it t
 
 FEATURES: Mapping[str, Feature] = {
     KRAFT_VERSION: Feature((7, 21)),
-    "transaction.version": Feature((7, 24, 24)),
+    TRANSACTION_VERSION: Feature((7, 24, 24)),
     GROUP_VERSION: Feature((7, 22)),
     ELR_VERSION: Feature((7, 26), needs=23),
     "share.version": Feature((7, 28, 31)),
@@ -59,6 +60,7 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: KRAFT_VERSIONS,
     METADATA_VERSION: (OLDEST, LATEST),
+    TRANSACTION_VERSION: (0, 2),
 }
 
 # Only brokers of this software name it when they register. They find a new controller at once, and read our records.

@@ -18,7 +18,7 @@ from isthmus.protocol.primitives import uuid_to_str
 
 HEAP = "256m"
 JVM = ("-XX:TieredStopAtLevel=1",)  # a short life
-LOWERED = ("transaction.version", "share.version", "streams.version")
+LOWERED = ("share.version", "streams.version")
 OUR_LEVELS = [part for name in LOWERED for part in ("--feature", f"{name}=0")]
 ROLES = {1: "controller", 2: "broker", 3: "broker"}
 START_S = 60.0

@@ -71,7 +71,7 @@ def asks_our_controller(tools: Tools, node: Node) -> None:
     until(lambda: "retention.ms=7200000" in run("ConfigCommand", "--describe", "--topic", "theirs"), "an option is set")
     run("TopicCommand", "--delete", "--topic", "theirs")
     until(lambda: "theirs" not in run("TopicCommand", "--list"), "a topic is deleted")
-    refused = run("FeatureCommand", "upgrade", "--feature", "transaction.version=2", exit_code=1)
+    refused = run("FeatureCommand", "upgrade", "--feature", "streams.version=1", exit_code=1)
     assert "does not support this feature" in refused
     assert "FinalizedVersionLevel: UNKNOWN 33" in run("FeatureCommand", "describe")  # tools of 4.3: 33 is 4.4-IV2
 

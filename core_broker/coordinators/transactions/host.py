@@ -16,6 +16,7 @@ from typing import Protocol
 from ....protocol.errors import ErrorCode, KafkaError
 from ....runtime import Runtime
 from ...cluster.controller import Controller
+from ...cluster.features import TRANSACTION_VERSION
 from ...cluster.image import Delta
 from ...cluster.topic_names import TRANSACTION_STATE
 from ...config import BrokerConfig
@@ -29,7 +30,6 @@ from .shard import Entry, TransactionShard
 from .states import DECIDED
 from .transaction import NEEDS_ID, NO_EPOCH, Decision, Transaction
 
-FEATURE = "transaction.version"
 MAX_TRANSACTIONS = 100_000  # ids of one shard; a producer that would make one more is refused
 MAX_EXPIRED = 1_000  # ids that are forgotten at a time
 SLICE_MS = 100  # until the next of them are
@@ -105,7 +105,7 @@ class TransactionHost:
     @property
     def level(self) -> int:
         """The finalized transaction.version."""
-        return self._image.features.get(FEATURE, 0)
+        return self._image.features.get(TRANSACTION_VERSION, 0)
 
     def _new_shard(self, index: int) -> TransactionShard:
         return TransactionShard(lambda: self.level, lambda: self._loaded(index), self.markers.drop)

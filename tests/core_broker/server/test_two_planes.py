@@ -61,7 +61,7 @@ def test_each_listener_tells_what_works_here_and_what_the_cluster_has_finalized(
         assert told[3] == {"metadata.version": (7, 33)}  # one that begins at 0 is not read by clients of that time
         assert told[4] == told[5] == dict(SUPPORTED)
         finalized = {each.name: each.max_version_level for each in answers[4].finalized_features}
-        others = {"eligible.leader.replicas.version": 1, "group.version": 1, "kraft.version": 1}
+        others = {"eligible.leader.replicas.version": 1, "group.version": 1, "kraft.version": 1, "transaction.version": 2}
         assert finalized == {"metadata.version": 33, **others}
         assert answers[4].finalized_features_epoch >= 0
 
