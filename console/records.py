@@ -14,6 +14,7 @@ import typer
 from ..client import Admin, Client, Consumer, Producer, TopicPartition
 from ..client.errors import ClientError, check_topic_name
 from ..client.operation import API_TIMEOUT_MS
+from ..client.raw import ISOLATIONS
 from ..deploy.errors import DeployError
 from ..protocol.compression import NAMES
 from ..protocol.errors import ErrorCode, KafkaError
@@ -91,6 +92,12 @@ def consume(
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="As a member of this group, which keeps what was printed.")
     ] = None,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            help="read_uncommitted, or read_committed: without what transactions aborted, up to the first that is open."
+        ),
+    ] = "read_uncommitted",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
@@ -101,13 +108,17 @@ def consume(
     check_topic_name(topic)
     if group and (partition or start not in RESETS):
         raise DeployError("with --group the group chooses partitions and offsets: leave out --partition and --from")
+    if isolation not in ISOLATIONS:
+        raise DeployError(f"--isolation {isolation}: write {' or '.join(ISOLATIONS)}")
 
     async def run() -> int:
         async with connected(bootstrap) as client:
             await _must_exist(client, topic, *partition)
             tps = [TopicPartition(topic, p) for p in sorted(set(partition)) or client.partitions(topic)]
-            ends = {tp: at for tp, (at, *_) in (await Admin(client).list_offsets(dict.fromkeys(tps, "latest"))).items()}
-            consumer = Consumer(client, group_id=group, auto_offset_reset="latest" if start == "latest" else "earliest")
+            found = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"), ISOLATIONS[isolation])
+            ends = {tp: at for tp, (at, *_) in found.items()}
+            reset = "latest" if start == "latest" else "earliest"
+            consumer = Consumer(client, group_id=group, auto_offset_reset=reset, isolation=isolation)
             printing = Printing(consumer, as_json, maximum)
             if group:
                 await consumer.subscribe([topic], printing.assigned, printing.revoked)

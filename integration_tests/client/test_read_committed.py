@@ -1,5 +1,5 @@
-"""Readers of committed records on stock Kafka: from any offset, in small answers, over a cut log and a compacted one,
-as consumer and as Spark task."""
+"""Readers of committed records on stock Kafka and ours: from any offset, in small answers, over a cut log and a
+compacted one, as consumer and as Spark task."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from integration_tests.brokers import BrokerProcess
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.connectors.options import parse
@@ -23,10 +24,13 @@ PRODUCERS = 3
 Found = list[tuple[int, bytes]]
 
 
-@pytest.fixture(params=["stock"])
+@pytest.fixture(params=["stock", "own"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    address: str = request.getfixturevalue("kafka")
-    return address
+    if request.param == "stock":
+        address: str = request.getfixturevalue("kafka")
+        return address
+    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
+    return broker.bootstrap
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Our transactional producer against stock Kafka: what it commits, aborts and hands over, and who is fenced.
+"""Our transactional producer against stock Kafka and ours: what it commits, aborts and hands over, and who is fenced.
 
 Each test runs by both protocols: an epoch for each transaction (transaction.version 2), and partitions that are added
 before they are written to.
@@ -14,6 +14,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from integration_tests.brokers import BrokerProcess
 from integration_tests.peers.peers import cluster
 from isthmus.client import Admin, Client, Consumer, GroupMetadata, Producer, TopicPartition
 from isthmus.client.admin import SAFE_DOWNGRADE, NewTopic
@@ -40,7 +41,12 @@ def kafka_before_epochs() -> Iterator[str]:
         yield made.bootstrap
 
 
-@pytest.fixture(params=["kafka", "kafka_before_epochs"])
+@pytest.fixture(scope="module")
+def own(isthmus_broker: BrokerProcess) -> str:
+    return isthmus_broker.bootstrap
+
+
+@pytest.fixture(params=["kafka", "kafka_before_epochs", "own"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     address: str = request.getfixturevalue(request.param)
     return address

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from integration_tests.brokers import ROOT
+from integration_tests.brokers import ROOT, BrokerProcess
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 
@@ -24,10 +24,13 @@ KILL_EVERY_S = 2.5
 KILLS = 4
 
 
-@pytest.fixture(params=["stock"])
+@pytest.fixture(params=["stock", "own"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    address: str = request.getfixturevalue("kafka")
-    return address
+    if request.param == "stock":
+        address: str = request.getfixturevalue("kafka")
+        return address
+    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
+    return broker.bootstrap
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from integration_tests.brokers import BrokerProcess
 from integration_tests.console.commands import TIMEOUT_S, begun, error, isthmus, said
+from isthmus.client import Client, Producer
 
 
 @pytest.fixture
@@ -35,6 +37,30 @@ def test_what_is_produced_is_consumed(at: tuple[str, str], tmp_path: Path):
     [row] = map(json.loads, rows)
     assert row.pop("timestamp_ms") > 0
     assert row == {"topic": "words", "partition": 0, "offset": 2, "key": None, "value": "no key", "headers": []}
+
+
+def test_what_a_transaction_aborted_is_consumed_only_as_long_as_nothing_else_is_said(
+    at: tuple[str, str], tmp_path: Path
+):
+    async def produce() -> None:
+        client = Client(at[1])
+        await client.start()
+        producer = Producer(client, transactional_id="console")
+        await producer.start()
+        async with producer.transaction():
+            producer.send("halves", b"committed")
+        await producer.begin_transaction()
+        await producer.send("halves", b"aborted")
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send("halves", b"open")
+        committed = isthmus("consume", "halves", "-e", "--isolation", "read_committed", *at, folder=tmp_path)
+        assert said(committed) == "committed\n"
+        assert said(isthmus("consume", "halves", "-e", *at, folder=tmp_path)) == "committed\naborted\nopen\n"
+        await producer.close()
+        await client.close()
+
+    asyncio.run(produce())
 
 
 def test_what_is_no_text_is_consumed_as_base64(at: tuple[str, str], tmp_path: Path):
@@ -117,6 +143,7 @@ NAMING_A_TOPIC = (
     ("command", "named"),
     [
         ("topic describe nope", "there is no topic nope"),
+        ("consume there --isolation serializable", "write read_uncommitted or read_committed"),
         ("topic delete nope", "nope"),
         ("topic create t --set retention.ms", "--set retention.ms: write it as name=value"),
         ("topic create t --set =1", "--set =1: write it as name=value"),

@@ -349,6 +349,30 @@ def test_poison_stops_with_its_coordinates_or_is_left_out(case: Case) -> None:
     run(scenario())
 
 
+def test_what_a_transaction_aborted_is_no_input(case: Case) -> None:
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            producer = Producer(client, transactional_id=case.name)
+            await producer.start()
+            with case.worker().ready() as worker:
+                for _ in range(3):
+                    await case.produce(client, 100)
+                    await producer.begin_transaction()
+                    for p in range(3):
+                        await producer.send(f"{case.name}.in", b"{no json", b"k", partition=p)
+                    await producer.abort_transaction()
+                await case.exact(client)
+                assert worker.end() == 0, worker.log
+            await producer.close()
+            # The worker's positions are after what was aborted, and its markers.
+            tps = [TopicPartition(f"{case.name}.in", p) for p in range(3)]
+            ends = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"))
+            assert await Admin(client).group_offsets(case.name) == {tp: end for tp, (end, *_) in ends.items()}
+
+    run(scenario())
+
+
 def test_input_that_is_gone_is_an_error_not_a_reset(case: Case) -> None:
     async def scenario() -> None:
         async with clients(case.broker.bootstrap) as (client,):
