@@ -33,6 +33,7 @@ DONE = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 PREPARED = (PREPARE_COMMIT, PREPARE_ABORT)
 STATES = (EMPTY, ONGOING, *PREPARED, COMPLETE_COMMIT, COMPLETE_ABORT)
 TRANSACTION_KEY = 1  # kind of coordinator
+NEVER_MS = str(2**63 - 1)  # markers are of now: by time they would begin a segment, and fetches of Kafka's end there
 UNKNOWN_ID = 1 << 40  # a producer id that no cluster has come to
 LATER = 1_000  # epoch of a coordinator that no broker has come to
 NOT_YET = (14, 15, 16)  # a coordinator loads, or is not there
@@ -138,7 +139,7 @@ class Producer:
         A transaction rests in its PrepareCommit or PrepareAbort once its coordinator was fenced at a partition.
         """
         if self.case.name not in self.case.topics:
-            self.case.topic(partitions=2)
+            self.case.topic(partitions=2, segment_ms=NEVER_MS)
         self.begin()
         if state == EMPTY:
             return self

@@ -9,7 +9,7 @@ from isthmus.protocol.messages import fetch as m
 from ..batches import BASE_TIMESTAMP_MS, batch, split
 from ..peer import Case, Scenarios
 from ..requests import EARLIEST, LATEST, LONG_MS, MAX_TIMESTAMP, fetch_request, fill, offsets_request, produce_request
-from ..transactional import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARED, STATES, Producer
+from ..transactional import COMPLETE_ABORT, COMPLETE_COMMIT, NEVER_MS, ONGOING, PREPARED, STATES, Producer
 
 SCENARIOS = Scenarios()
 COMMITTED = 1  # isolation level
@@ -188,7 +188,7 @@ def records_of_an_open_transaction_are_deleted(case: Case) -> None:
 
 @SCENARIOS.success(1, ends=True)
 def reads_transactions_of_several_segments(case: Case) -> None:
-    case.topic(segment_bytes=str(1 << 20))
+    case.topic(segment_bytes=str(1 << 20), segment_ms=NEVER_MS)
     producer = Producer(case).begin()
     value = b"x" * 300_000
     for number in range(4):
@@ -196,18 +196,8 @@ def reads_transactions_of_several_segments(case: Case) -> None:
         fill(case, case.id_of(case.name))
         if number % 2:
             producer.end(number == 1)
-    for offset in (0, 5, 10):
-        for level in LEVELS:
-            request = fetch_request(case, offset, case.id_of(case.name), isolation_level=level)
-            case.compare(request, only=aborted_only)
-
-
-def aborted_only(answer: Any) -> Any:
-    """Without the records, of which Kafka gives those of one segment at a time."""
-    for topic in answer["responses"]:
-        for row in topic["partitions"]:
-            del row["records"]
-    return answer
+    for offset in range(0, 20, 3):
+        ask(case, offset, max_bytes=1)  # one batch, since Kafka gives those of one segment at a time
 
 
 @SCENARIOS.error(1, ends=True)
@@ -239,7 +229,7 @@ def offsets_of_a_transaction_in_each_state(case: Case, state: str) -> None:
 @SCENARIOS.success(2, since=OFFSETS_SINCE, ends=True)
 def offsets_of_committed_records_by_time(case: Case) -> None:
     """What comes later than the last stable offset is not told of."""
-    topic_id = case.topic()
+    topic_id = case.topic(segment_ms=NEVER_MS)
     fill(case, topic_id)
     producer = Producer(case).begin()
     producer.write(0, 3, base_timestamp_ms=BASE_TIMESTAMP_MS + 1_000)
