@@ -22,7 +22,7 @@ from integration_tests.histories.transactional import NAMES, Doomed, Later, Over
 from integration_tests.histories.transactional_libraries import Libraries
 from integration_tests.histories.workers import PARTITIONS, SETTLE_S, START_S, Run
 
-END_S = 2 * SETTLE_S  # for workers that were told to end
+END_S = SETTLE_S  # for workers that were told to end
 THREADS = 32  # librdkafka's calls wait in them
 
 
