@@ -74,8 +74,8 @@ class Java:
         assert process.stdout
         while line := await process.stdout.readline():
             answer = json.loads(line)
-            future = self._answers.pop(answer["id"])
-            if future.cancelled():
+            future = self._answers.pop(answer["id"], None)
+            if future is None or future.done():  # given up, or a send that called back and raised, too
                 continue
             if "error" in answer:
                 future.set_exception(JavaError(answer["error"], answer["text"]))

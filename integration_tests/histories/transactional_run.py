@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
@@ -20,6 +22,7 @@ from integration_tests.histories.transactional import NAMES, Doomed, Later, Over
 from integration_tests.histories.transactional_libraries import Libraries
 from integration_tests.histories.workers import PARTITIONS, SETTLE_S, START_S, Run
 
+END_S = SETTLE_S  # for workers that were told to end
 THREADS = 32  # librdkafka's calls wait in them
 
 
@@ -60,19 +63,40 @@ async def _run(cluster: Cluster, made: Libraries, seed: int, seconds: float) -> 
         if said := await topics.settled(admin, name):
             history.unfinished.append(f"{name}: {said}")
     sources.sending.set()
-    await asyncio.gather(*writing)
+    await _ended(history, writing)
     await _end(sources)
     await transactional_workers.wait_until_copied(sources)
     copies.sending.set()
-    await asyncio.gather(*copying)
+    await _ended(history, copying)
     await _end(copies)
     sources.reading.set()
-    await asyncio.gather(*reading)
+    await _ended(history, reading)
     for each in (sources, copies):
         await workers.final_read(each, others[0])
         await workers.final_read(replace(each, isolation=READ_UNCOMMITTED), others[1])
         history.unfinished += await topics.differences(cluster, each.topic)
     return history
+
+
+async def _ended(history: History, tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for workers; give up those that do not end, which is noted."""
+    _, pending = await asyncio.wait(tasks, timeout=END_S)
+    for task in pending:
+        history.unfinished.append(f"after {END_S:g} s a worker still is in {_where(task)}")
+        task.cancel()
+    for task in tasks:
+        if task not in pending:
+            task.result()
+
+
+def _where(task: asyncio.Task[None]) -> str:
+    """The functions that await each other, from the task's own on."""
+    names = []
+    at: Any = task.get_coro()
+    while hasattr(at, "cr_await"):
+        names.append(at.__qualname__)
+        at = at.cr_await
+    return " > ".join(names)
 
 
 async def _warm_up(cluster: Cluster, made: Libraries, seed: int, library: str) -> None:
