@@ -7,6 +7,7 @@ or to the leader of the partition. What is kept to be compared names its node.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from integration_tests.waiting import until
@@ -144,15 +145,14 @@ class RoutedCase(Case):
         answer = self.trio.ask(1, alter_partition_reassignments.Request(topics=[wanted], timeout_ms=20_000))
         assert answer.responses[0].partitions[0].error_code == 0, answer
         for node in IDS:
-            until(lambda n=node: self._placed(n, topic, partition, nodes), f"{topic}-{partition} is moved", SETTLE_S)
+            until(partial(self._placed, node, topic, partition, nodes), f"{topic}-{partition} is moved", SETTLE_S)
         elected = elect_leaders.TopicPartitions(topic=topic, partitions=[partition])
         self.trio.ask(
             1, elect_leaders.Request(election_type=PREFERRED, topic_partitions=[elected], timeout_ms=20_000)
         )  # fmt: skip
         for node in IDS:
-            until(
-                lambda n=node: self._led(n, topic, partition, nodes[0]), f"{nodes[0]} leads {topic}-{partition}", SETTLE_S
-            )
+            leads = partial(self._led, node, topic, partition, nodes[0])
+            until(leads, f"{nodes[0]} leads {topic}-{partition}", SETTLE_S)
 
     def _placed(self, node: int, topic: str, partition: int, nodes: tuple[int, ...]) -> bool:
         rows = {each.partition_index: each for each in self.trio.partitions(topic, node)}
@@ -184,5 +184,3 @@ def _has_moved(answer: Any) -> bool:
             for field in answer.FIELDS
         )
     return isinstance(answer, list) and any(_has_moved(each) for each in answer)
-
-
