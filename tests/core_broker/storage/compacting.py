@@ -51,7 +51,8 @@ class Bench:
     def put(self, *rows: tuple[bytes | None, bytes | None], codec: str = "none", age_ms: int = 0, **head: Any) -> Any:
         stamp = self.now_ms - age_ms
         data = build_batch([(stamp, key, value, ()) for key, value in rows], codec, **head)
-        return append(self.log, data, origin=Origin.COORDINATOR)
+        of_client = head.get("base_sequence", -1) >= 0 and not head.get("transactional")  # coordinators keep none
+        return append(self.log, data, origin=Origin.CLIENT if of_client else Origin.COORDINATOR)
 
     def close_segment(self) -> None:
         """The next append begins a segment."""

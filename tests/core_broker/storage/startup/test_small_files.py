@@ -134,7 +134,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
             log = await logs.create("t", 0, TOPIC_ID, SMALL)
             for n in range(12):
                 producer = {"producer_id": 40 + n, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-                log.append(batch(2, timestamp=NOW_MS + n, **producer), Origin.COORDINATOR, n // 4, NOW_MS)
+                guard = log.begin_verification(40 + n, 0, 0, False, NOW_MS)
+                data = batch(2, timestamp=NOW_MS + n, **producer)
+                log.append(data, Origin.COORDINATOR, n // 4, NOW_MS, guard=guard)
                 rows = [(NOW_MS, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 1), ())]  # aborts
                 marker = build_batch(rows, control=True, transactional=True, producer_id=40 + n, producer_epoch=0)
                 log.append(marker, Origin.COORDINATOR, n // 4, NOW_MS)
