@@ -22,7 +22,7 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 # Of SEEDS: more of what matters most, fewer where a seed takes long or little has changed.
 SHARE = {
     "cluster": 1.5, "diverged": 0.5, "groups": 0.5, "mirror": 0.5, "offset-expiry": 0.5, "producers": 0.5,
-    "streams": 0.5, "zombies": 0.25,
+    "streams": 0.5, "transactions": 0.5, "zombies": 0.25,
 }  # fmt: skip
 PROCESSES = 2
 AT_FIRST = 4  # seeds of a planted bug that are run one by one: most are seen by then
@@ -116,6 +116,16 @@ LIVELY = {
     },
     "retention": {"retained_away": 0.5, "deleted_on_request": 0.5, "power_cuts": 0.6, "kills": 0.5},
     "streams": {"fault_worker": 0.4, "fault_broker": 0.3, "stream_batches": 1.0},
+    "transactions": {
+        "aborted": 0.8,
+        "applications_killed": 0.6,
+        "batches_read": 1.0,
+        "committed": 0.95,
+        "fenced": 0.6,
+        "hangs": 0.4,
+        "kills": 0.6,
+        "zombies": 0.4,
+    },
     "wire-mirror": {"mirrored_batches": 1.0, "cuts": 0.5, "power_cuts": 0.4},
     "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
     "zombies": {

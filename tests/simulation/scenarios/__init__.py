@@ -28,6 +28,7 @@ SCENARIOS = (
     "quorum",
     "retention",
     "streams",
+    "transactions",
     "wire-mirror",
     "wire-producers",
     "zombies",

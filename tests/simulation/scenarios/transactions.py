@@ -1,0 +1,142 @@
+"""Three or four whole brokers, under applications that write in transactions, and readers under read_committed.
+
+Each transaction writes to partitions of two topics and mostly commits an offset. Brokers and applications are killed,
+hang and are cut off, coordinators and leaders move, transactions last longer than they may, applications are replaced
+while they still run; the log of transactions is compacted meanwhile. What holds: of each transaction all counts or
+nothing, in all partitions and as an offset; all of one that was told to be committed, nothing of one that was told to
+be aborted, or that was never asked to be committed; an application's transactions count in order; a reader under
+read_committed is given just what counts by the markers in the log, and its last stable offset never goes back; no
+producer id is given twice, and no epoch. When all ends, no transaction is open within a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from isthmus.protocol.messages import offset_fetch
+
+from ..brokers import Cluster
+from ..cluster_faults import Faults
+from ..cluster_watch import Watch
+from ..committed_reader import CommittedReader, committed_in
+from ..history import batches_of
+from ..rare_states import counted
+from ..runner import Simulation
+from ..transacting import ABORTED, COMMITTED, PENDING, Application, Ledger, Place, Transaction
+from ..wire import ask
+
+TOPICS = {"orders": 2, "payments": 1}
+STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
+MIN_INSYNC = 2
+SETTLE_S = 300.0
+EVENTS = (1, 4)
+LIMIT_S = 1_500.0
+NO_OFFSET = -1
+
+
+async def transactions(sim: Simulation) -> None:
+    sim.loop.kernel.limit_s = LIMIT_S
+    chance = sim.random
+    is_durable = chance.random() < 0.3
+    brokers = new_cluster(sim, is_durable)
+    with counted(sim.counters):
+        await brokers.form()
+        for topic, count in TOPICS.items():
+            await brokers.make_topic(topic, count, {"min.insync.replicas": str(MIN_INSYNC)})
+        watch = Watch(brokers, (STATE, OFFSETS), dict.fromkeys(TOPICS, MIN_INSYNC))  # those two are compacted
+        ledger = Ledger()
+        applications = [Application(brokers, f"app{number}", TOPICS, ledger) for number in range(chance.randint(1, 3))]
+        places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+        readers = {place: CommittedReader(brokers, *place) for place in places}
+        moved = TOPICS | {STATE: 1, OFFSETS: 1}
+        faults = Faults(brokers, moved if chance.random() < 0.7 else TOPICS, is_durable=is_durable)
+        await asyncio.sleep(chance.uniform(0.5, 3.0))
+        for _ in range(chance.randint(*EVENTS)):
+            await asyncio.sleep(chance.uniform(0.0, 3.0))
+            await watch.unless_broken(faults.one())
+        faults.end()
+        await watch.unless_broken(brokers.up(SETTLE_S))
+        for each in applications:
+            each.is_enough = True
+        ending = asyncio.gather(*(each.keeper for each in applications))
+        await sim.within(SETTLE_S, "the applications end", watch.unless_broken(ending))
+        await watch.unless_broken(sim.until(lambda: not still_open(brokers), "no transaction is open", SETTLE_S))
+        await watch.unless_broken(brokers.settled(TOPICS, SETTLE_S))
+        watch.check()
+        counting: dict[Place, list[tuple[int, bytes]]] = {}
+        for place in places:
+            batches = batches_of(brokers.hosts[holder_of(brokers, place)].partition_bytes(*place))
+            counting[place] = committed_in(batches)
+            await readers[place].until(batches[-1].last_offset + 1 if batches else 0, SETTLE_S)
+            assert readers[place].read == counting[place], f"a reader of {place} was given something else"
+        offsets = {each.name: await offset_of(brokers, each) for each in applications}
+        check(ledger, counting, offsets)
+
+
+def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
+    chance = sim.random
+    options = {
+        "durability": "fsync" if is_durable else "page_cache",
+        "min.insync.replicas": str(MIN_INSYNC),
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": str(MIN_INSYNC),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    }
+    if chance.random() < 0.5:  # the logs of transactions and groups are compacted while they are in use
+        options |= {"log.roll.ms": "2000", "log.cleaner.backoff.ms": "2000", "log.cleaner.min.cleanable.ratio": "0.01"}
+    return Cluster(sim, chance.choice((3, 3, 4)), options, voters=3)
+
+
+def holder_of(brokers: Cluster, place: Place) -> int:
+    return next(number for number, topic, index, _ in brokers.partitions() if (topic, index) == place)
+
+
+def still_open(brokers: Cluster) -> bool:
+    """Whether a leader holds a transaction open."""
+    return any(held.leads and held.last_stable_offset < held.high_watermark for _, _, _, held in brokers.partitions())
+
+
+async def offset_of(brokers: Cluster, application: Application) -> int:
+    """The stable offset of an application's group: the number of its last transaction that has one and counts."""
+    topic, index = application.places[0]
+    asked = offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=[index])
+    request = offset_fetch.Request(group_id=application.name, topics=[asked], require_stable=True)
+    while True:
+        address = await brokers.admin.outcome(brokers.coordinator(application.name))
+        answer = await brokers.admin.outcome(ask(address, offset_fetch.API, request))
+        if not answer.error_code:
+            row = answer.topics[0].partitions[0]
+            if not row.error_code:
+                return int(row.committed_offset)
+        await asyncio.sleep(0.3)
+
+
+def check(ledger: Ledger, counting: dict[Place, list[tuple[int, bytes]]], offsets: dict[str, int]) -> None:
+    """Raises AssertionError where a transaction counts in part, or other than its application was told."""
+    where: dict[bytes, Place] = {}
+    for place, rows in counting.items():
+        last: dict[str, int] = {}
+        for offset, value in rows:
+            name, number, _ = value.decode().split("/")
+            assert value not in where, f"{value!r} counts twice, at {where[value]} and {place}/{offset}"
+            assert int(number) >= last.get(name, 0), f"{value!r} at {place}/{offset} comes after {last[name]}"
+            where[value], last[name] = place, int(number)
+    latest: dict[str, int] = {}
+    for made in ledger.transactions.values():
+        if counts(made, where) and made.has_offset:
+            latest[made.application] = max(made.number, latest.get(made.application, NO_OFFSET))
+    for name, offset in offsets.items():
+        assert offset == latest.get(name, NO_OFFSET), f"{name} has committed offset {offset}, not {latest.get(name)}"
+
+
+def counts(made: Transaction, where: dict[bytes, Place]) -> bool:
+    """Whether a transaction counts, by its values."""
+    there = [value for value, place in made.values.items() if where.get(value) == place]
+    told = f"transaction {made.number} of {made.application} is {made.outcome}"
+    assert len(there) in (0, len(made.values)), f"{told}, and counts in part: {there} of {list(made.values)}"
+    if made.outcome == COMMITTED:
+        assert there, f"{told}, and does not count"
+    elif made.outcome in (ABORTED, PENDING):
+        assert not there, f"{told}, and counts"
+    return bool(there)
