@@ -98,6 +98,7 @@ class Producer:
             if transactional_id is None
             else Transactions(client, _Records(self), transactional_id, transaction_timeout_ms, max_block_ms)
         )
+        self._progress = None if self._transactions is None else self._transactions.progress
         self._sender = Sender(
             client,
             self._topics,
@@ -139,8 +140,8 @@ class Producer:
             raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
         if not self._open:
             raise ClientError("the producer is not started, or is closed")
-        if self._transactions is not None and not self._transactions.is_open:
-            self._transactions.check_open()
+        if self._progress is not None and not self._progress.is_open:
+            raise self._progress.refusal()
         if timestamp_ms is None:
             timestamp_ms = self.client.runtime.wall_ms()
         size = RECORD_OVERHEAD_BYTES

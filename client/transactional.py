@@ -83,10 +83,6 @@ class Transactions:
     # --- For the producer ---------------------------------------------------------------------------
 
     @property
-    def is_open(self) -> bool:
-        return self.progress.state is State.OPEN
-
-    @property
     def is_over(self) -> bool:
         """Whether nothing is left of a transaction."""
         return self.progress.state is State.READY
@@ -126,11 +122,6 @@ class Transactions:
         self._added.clear()
         self._wanted.clear()
 
-    def check_open(self) -> None:
-        """Raise unless records may be sent."""
-        if self.progress.state is not State.OPEN:
-            raise self.progress.refusal()
-
     async def commit(self) -> None:
         """Commit, when all records are acknowledged and all offsets taken. If that fails TransactionAborted is raised;
         if the commit was asked for and not answered in time, OperationTimeout: then another call goes on."""
@@ -153,7 +144,8 @@ class Transactions:
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         """Commit offsets of a group with the transaction."""
-        self.check_open()
+        if not self.progress.is_open:
+            raise self.progress.refusal()
         if not offsets:
             return
         job = self._start(self._send_offsets(dict(offsets), group), "offsets")

@@ -131,8 +131,7 @@ _WORTH_AGAIN = _RENEWS | {
     ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.ILLEGAL_GENERATION,  # also of members of KIP-848
 }
 
 
@@ -162,6 +161,7 @@ class Progress:
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self.state = State.NEW
+        self.is_open = False  # records and offsets are taken
         self.has_epochs = False  # of its own each transaction: then one that lasted for too long does not look fenced
         self.error: ClientError | None = None  # of DOOMED, FENCED and FAILED
 
@@ -171,7 +171,7 @@ class Progress:
         after = TABLE.get((self.state, event))
         if after is None:
             raise self.refusal()
-        self.state = after
+        self.state, self.is_open = after, after is State.OPEN
         if after in (State.READY, State.OPEN):
             self.error = None
 

@@ -190,9 +190,12 @@ def test_offsets_count_with_the_transaction_alone(run: Callable[[Body], None], t
     run(body)
 
 
-def test_a_removed_member_cannot_commit_and_the_producer_goes_on(run: Callable[[Body], None], topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_removed_member_cannot_commit_and_the_producer_goes_on(
+    run: Callable[[Body], None], topic: str, protocol: str
+) -> None:
     async def body(client: Client) -> None:
-        consumer = Consumer(client, topic)
+        consumer = Consumer(client, topic, group_protocol=protocol)
         await consumer.subscribe([topic])
         async with started(client, topic) as producer:
             async with producer.transaction():
