@@ -363,7 +363,7 @@ class BrokerConfig(Mapping[str, Any]):
         return wrong
 
     def _check_together(self) -> None:
-        """ConfigError for what no cleaner could work by. As in Kafka, options that were set later are not looked at."""
+        """ConfigError for what cannot be together. As in Kafka, options that were set later are not looked at."""
         lags = self["log.cleaner.min.compaction.lag.ms"], self["log.cleaner.max.compaction.lag.ms"]
         if lags[0] > lags[1]:
             raise ConfigError(
@@ -374,6 +374,26 @@ class BrokerConfig(Mapping[str, Any]):
             raise _BROKER["log.cleaner.dedupe.buffer.size"].invalid(
                 str(size), f"Value must be more than 1 MiB for each of log.cleaner.threads={threads}"
             )
+
+        self._check_consumer_groups()
+
+    def _check_consumer_groups(self) -> None:
+        """ConfigError for options of consumer groups that contradict each other, in Kafka's words."""
+        for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+            low, value, high = f"group.consumer.min.{name}", f"group.consumer.{name}", f"group.consumer.max.{name}"
+            self._check_order(high, low)
+            self._check_order(value, low)
+            if self[value] > self[high]:
+                raise ConfigError(f"{value} must be less than or equal to {high}")
+        interval, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+        if self[interval] >= self[session]:
+            raise ConfigError(f"{interval} must be less than {session}")
+        if not self["group.consumer.assignors"]:
+            raise ConfigError("group.consumer.assignors must name one at least")
+
+    def _check_order(self, more: str, less: str) -> None:
+        if self[more] < self[less]:
+            raise ConfigError(f"{more} must be greater than or equal to {less}")
 
     def _parse(self) -> None:
         for option in BROKER_OPTIONS:

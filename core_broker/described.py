@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from .config import BROKER_OPTIONS, TIME_FALLBACKS, TOPIC_OPTIONS, BrokerConfig, broker_option, topic_value
+from .group_options import GROUP_OPTIONS, group_value
 from .option import Option
 
 
@@ -18,6 +19,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 Synonym = tuple[str, str, Source]  # name, value, where it was set
@@ -79,6 +81,23 @@ def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> list[En
         if option.name in overrides:
             synonyms.insert(0, (option.name, str(value), Source.TOPIC))
         entries.append(_entry(option, value, option.sealed, synonyms))
+    return entries
+
+
+def group_entries(overrides: Mapping[str, str], config: BrokerConfig) -> list[Entry]:
+    """The options of a group with `overrides`, by name; Kafka's internal ones only where they are set."""
+    entries = []
+    for option in GROUP_OPTIONS:
+        if option.unseen and option.name not in overrides:
+            continue
+        value = option.text(group_value(option, overrides, config))
+        if option.broker is not None and not option.unseen:
+            synonyms = _synonyms(option.broker, config)
+        else:
+            synonyms = [(option.broker or option.name, str(option.default), Source.DEFAULT)]
+        if option.name in overrides:
+            synonyms.insert(0, (option.name, str(value), Source.GROUP))
+        entries.append(_entry(option, value, False, synonyms))
     return entries
 
 

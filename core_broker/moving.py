@@ -22,7 +22,7 @@ from ..protocol.primitives import uuid_from_str
 from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
 from .cluster.features import METADATA_VERSION as METADATA_FEATURE
-from .cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
+from .cluster.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
 from .cluster.metadata_snapshot import framed, snapshot_name
 from .cluster.partition_image import NO_LEADER
@@ -148,6 +148,9 @@ def _records(
                 left_out.append(f"{option}={value} of {f'broker {name}' if name else 'all brokers'}")
             else:
                 yield r.ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=option, value=value)
+    for name, options in image.group_configs.items():
+        for option, value in options.items():
+            yield r.ConfigRecord(resource_type=GROUP_RESOURCE, resource_name=name, name=option, value=value)
     left_out += [f"the mirror link {link}" for link in image.links]
     if image.next_producer_id:
         yield r.ProducerIdsRecord(broker_id=node_id, next_producer_id=image.next_producer_id)

@@ -15,6 +15,7 @@ import typer
 
 from isthmus.connectors.options import HARMLESS, OPTIONS, REFUSED
 from isthmus.core_broker.config import OUR_BROKER_OPTIONS, TOPIC_OPTIONS, Option
+from isthmus.core_broker.group_options import GROUP_OPTIONS
 from isthmus.core_broker.kafka_only import INSTEAD
 from isthmus.core_broker.kafka_only import REFUSED as REFUSED_OF_KAFKA
 
@@ -27,7 +28,7 @@ LIMITS = {2**31 - 1: "2^31-1", 2**63 - 1: "2^63-1"}
 
 
 def configuration() -> str:
-    """Every broker and topic option."""
+    """Every broker, topic and group option."""
     return "\n".join(
         [
             MADE,
@@ -47,6 +48,14 @@ def configuration() -> str:
             "An option that a topic does not set has the value of the broker option in the last column.",
             "",
             *_table(TOPIC_OPTIONS, by_broker=True),
+            "",
+            "## Groups",
+            "",
+            "A consumer group's own options, set by `kafka-configs --entity-type groups`. What a group does not set is",
+            "the broker option in the last column, whose `min` and `max` bound what a group may set. Options of share",
+            "groups and streams groups are taken, kept and described, and change nothing: there are no such groups.",
+            "",
+            *_table([each for each in GROUP_OPTIONS if not each.inert], by_broker=True),
             "",
             "## Brokers",
             "",

@@ -36,6 +36,7 @@ _IMAGE = (f"{_BROKER}.cluster.image", f"{_BROKER}.cluster.partition_image", f"{_
 _CLUSTER = (
     *_IMAGE,
     f"{_BROKER}.config",
+    f"{_BROKER}.group_options",
     f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
     "isthmus.client.connection",
@@ -86,7 +87,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.properties": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
-    f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
+    f"{_BROKER}.group_options": (f"{_BROKER}.config", *_CONFIG),
+    f"{_BROKER}.described": (f"{_BROKER}.config", f"{_BROKER}.group_options", *_CONFIG),
     f"{_BROKER}.cluster": (f"{_BROKER}.cluster.raft", *_CLUSTER),
     f"{_BROKER}.cluster.image": (*_IMAGE, f"{_BROKER}.cluster.features", "isthmus.protocol"),
     f"{_BROKER}.cluster.raft": ("isthmus.protocol",),

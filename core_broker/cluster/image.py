@@ -19,6 +19,7 @@ from .partition_index import Key, PartitionIndex
 NO_EPOCH = -1  # of a broker that is not registered
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 
 class InconsistentRecord(Exception):
@@ -122,6 +123,7 @@ class Delta:
     reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, except new ones
     brokers: dict[int, None] = field(default_factory=dict)
     broker_options: dict[str, None] = field(default_factory=dict)  # broker ids as text, "" for all
+    group_options: dict[str, None] = field(default_factory=dict)  # group ids
     links: dict[str, None] = field(default_factory=dict)
 
 
@@ -141,6 +143,7 @@ class MetadataImage:
         self.topics: dict[str, TopicImage] = {}
         self.links: dict[str, LinkImage] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all
+        self.group_configs: dict[str, dict[str, str]] = {}  # by group id
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.names_by_id: dict[bytes, str] = {}  # of existing topics
@@ -203,6 +206,7 @@ class MetadataImage:
         delta.changed.update({name: dict.fromkeys(topic.partitions) for name, topic in self.topics.items()})
         delta.brokers.update(dict.fromkeys(self.brokers))
         delta.broker_options.update(dict.fromkeys(self.broker_configs))
+        delta.group_options.update(dict.fromkeys(self.group_configs))
         delta.links.update(dict.fromkeys(self.links))
         return delta
 
@@ -358,12 +362,11 @@ class MetadataImage:
             if name not in delta.created:
                 delta.reconfigured[name] = None
         elif record.resource_type == BROKER_RESOURCE:
-            configs = _with(self.broker_configs.get(name, {}), record.name, record.value)
-            if configs:
-                self.broker_configs[name] = configs
-            else:
-                self.broker_configs.pop(name, None)
+            _set_option(self.broker_configs, record)
             delta.broker_options[name] = None
+        elif record.resource_type == GROUP_RESOURCE:
+            _set_option(self.group_configs, record)
+            delta.group_options[name] = None
 
     def _level(self, record: r.FeatureLevelRecord, delta: Delta) -> None:
         if record.feature_level:
@@ -428,6 +431,15 @@ def feature_rows(features: Mapping[str, Levels]) -> list[r.BrokerFeature]:
 
 def _unified(name: str) -> str:
     return name.replace(".", "_")
+
+
+def _set_option(configs: dict[str, dict[str, str]], record: r.ConfigRecord) -> None:
+    """Set or remove an option in the options of resources by name. A resource without options is not there."""
+    options = _with(configs.get(record.resource_name, {}), record.name, record.value)
+    if options:
+        configs[record.resource_name] = options
+    else:
+        configs.pop(record.resource_name, None)
 
 
 def _with(configs: Mapping[str, str], name: str, value: str | None) -> dict[str, str]:

@@ -115,6 +115,7 @@ def replace_image(image: MetadataImage, other: MetadataImage) -> Delta:
             delta.reconfigured[name] = None
     delta.brokers = _differing(image.brokers, other.brokers)
     delta.broker_options = _differing(image.broker_configs, other.broker_configs)
+    delta.group_options = _differing(image.group_configs, other.group_configs)
     delta.links = _differing(image.links, other.links)
     image.__dict__.update(other.__dict__)
     return delta

@@ -16,7 +16,7 @@ from ...protocol.messages import control_records
 from ...protocol.messages import metadata_records as r
 from ..storage.disk.files import Files
 from .features import LATEST, METADATA_VERSION, encoded_at
-from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, endpoint_rows, feature_rows
+from .image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage, endpoint_rows, feature_rows
 from .partition_image import MIGRATING, PartitionImage
 
 BATCH_RECORDS = 500
@@ -77,6 +77,8 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield from _options(TOPIC_RESOURCE, topic.name, topic.configs.items())
     for name, options in image.broker_configs.items():
         yield from _options(BROKER_RESOURCE, name, options.items())
+    for name, options in image.group_configs.items():
+        yield from _options(GROUP_RESOURCE, name, options.items())
     if image.next_producer_id:
         yield r.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
     for link in image.links.values():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -19,6 +20,7 @@ from ..cluster.controller import Controller
 from ..cluster.image import Delta
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
+from ..group_options import value_in_force
 from ..purgatory import Purgatory
 from ..replication.partition import Partition
 from .consumer_groups.assignors import ASSIGNORS
@@ -34,6 +36,7 @@ from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
 EXPIRE = "expire"
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})  # of a group's own
 OF_LATER_GROUPS = (  # the errors of members and groups that a later coordinator may know
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -130,10 +133,11 @@ class GroupHost:
         return GroupShard(self._new_group, changed, lambda: self._loaded(index))
 
     def _options_of(self, group_id: str) -> GroupOptions:
+        own = self._image.group_configs.get(group_id, NO_OPTIONS)
         return GroupOptions(
-            session_timeout_ms=self._config["group.consumer.session.timeout.ms"],
-            heartbeat_interval_ms=self._config["group.consumer.heartbeat.interval.ms"],
-            assignment_interval_ms=self._config["group.consumer.assignment.interval.ms"],
+            session_timeout_ms=value_in_force("consumer.session.timeout.ms", own, self._config),
+            heartbeat_interval_ms=value_in_force("consumer.heartbeat.interval.ms", own, self._config),
+            assignment_interval_ms=value_in_force("consumer.assignment.interval.ms", own, self._config),
         )
 
     def _new_group(self, group_id: str) -> Group:

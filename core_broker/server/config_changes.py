@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster.controller.common import Command, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
-from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ..cluster.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, check_cordoned, validate_broker_options
 from ..option import ConfigError
 from ..purgatory import Pending
@@ -136,7 +136,7 @@ def _check_here(kind: Kind, request: Any, resource: Any, context: Context) -> bo
 
 
 def _check_kind(resource: Any) -> bool:
-    if resource.resource_type not in (BROKER_RESOURCE, TOPIC_RESOURCE):
+    if resource.resource_type not in (BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE):
         raise unknown_kind(resource.resource_type)
     return True
 

@@ -150,15 +150,15 @@ DIFFERENCES: dict[int, str] = {
     26: "EndTxn of version 5 under transaction.version 0: see AddPartitionsToTxn",
     28: "TxnOffsetCommit of nothing that can be kept makes no group: see OffsetCommit",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
-    "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST)",
+    "client metrics (kind 16) have no options here (INVALID_REQUEST)",
     33: "AlterConfigs keeps the options of mirrors. It refuses a broker's options that cannot be honoured, and unknown "
     "names (INVALID_CONFIG), see configuration.md",
     35: "DescribeLogDirs lists the sizes of all other partitions where one is offline, see above",
     42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",
     43: "ElectLeaders has nothing to do for a partition that is offline (ELECTION_NOT_NEEDED), see above",
     44: "IncrementalAlterConfigs refuses a broker's options that cannot be honoured, and unknown names, which Kafka "
-    "keeps (INVALID_CONFIG), see configuration.md. Client metrics and groups (kinds 16 and 32) have no options "
-    "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
+    "keeps (INVALID_CONFIG), see configuration.md. Client metrics (kind 16) have no options (INVALID_REQUEST). "
+    "An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's or a group's "
     "(UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments takes an earlier move's place, so that a partition that is wanted on the brokers "
     "that it has stays on all of them; in Kafka those that the earlier move was to take away still go",

@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all options of a topic or broker by the given ones."""
+"""AlterConfigs: replaces all options of a topic, broker or group by the given ones."""
 
 from __future__ import annotations
 

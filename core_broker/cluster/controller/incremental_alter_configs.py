@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: sets, deletes, appends to and subtracts from options of topics and brokers (KIP-339)."""
+"""IncrementalAlterConfigs: sets, deletes, appends to and subtracts from options of resources (KIP-339)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from ...config import ConfigError, Option, Type, broker_option, topic_option
-from ..image import BROKER_RESOURCE
+from ..image import BROKER_RESOURCE, GROUP_RESOURCE
 from .common import MAX_RECORDS_PER_COMMAND, TOO_MANY_OPTIONS, Decision, Result, View
 from .resources import AlteredResource, present_options, records_of_change
 
@@ -102,7 +102,9 @@ def _given(text: str) -> list[str]:
 
 
 def _list_option(name: str, kind: int) -> Option | None:
-    """An option's row if it is a list; None for other options and unknown ones."""
+    """An option's row if it is a list; None for other options and unknown ones, and for all of groups, as in Kafka."""
+    if kind == GROUP_RESOURCE:
+        return None
     try:
         option = broker_option(name) if kind == BROKER_RESOURCE else topic_option(name)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Resources with options: topics and brokers. Checks a change of their options, and makes the records of it.
+"""Resources with options: topics, brokers and groups. Checks a change of their options, and makes the records of it.
 
 Kafka's checks in Kafka's order (KIP-226, KIP-339). The broker that is to change has made the checks that only it can
 make. Here a broker's name and options are checked once more.
@@ -14,7 +14,8 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
 from ....protocol.topic_names import why_invalid
 from ...config import topic_option, validate_broker_options, validate_topic_options
-from ..image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from ...group_options import validate_group_options
+from ..image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from .common import Item, View
 from .leadership import MIN_ISR, has_elr
 
@@ -32,6 +33,8 @@ def present_options(kind: int, name: str, image: MetadataImage) -> Mapping[str, 
         return {} if topic is None else topic.configs
     if kind == BROKER_RESOURCE:
         return image.broker_configs.get(name, {})
+    if kind == GROUP_RESOURCE:
+        return image.group_configs.get(name, {})
     raise unknown_kind(kind)
 
 
@@ -46,6 +49,8 @@ def records_of_change(kind: int, name: str, after: Mapping[str, str], view: View
     changed = {key: after.get(key) for key in dict.fromkeys([*after, *present]) if after.get(key) != present.get(key)}
     if kind == TOPIC_RESOURCE:
         _check_topic(name, after, changed, view)
+    elif kind == GROUP_RESOURCE:
+        _check_group(name, after, view)
     else:
         _check_broker(name, after)
     if kind == BROKER_RESOURCE and MIN_ISR.name in changed and has_elr(image):
@@ -96,6 +101,12 @@ def _check_broker(name: str, after: Mapping[str, str]) -> None:
     if name and not (name.isascii() and name.isdigit()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not a non-negative number.")
     validate_broker_options(after)
+
+
+def _check_group(name: str, after: Mapping[str, str], view: View) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    validate_group_options(after, view.config)
 
 
 def is_sealed(option: str, kind: int) -> bool:

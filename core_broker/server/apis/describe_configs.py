@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): options of topics, of this broker and of all brokers, with source and synonyms; log levels.
+"""DescribeConfigs (key 32): options of topics, groups and brokers, with source and synonyms; log levels.
 
 An empty broker name stands for all brokers: what is told is what was set for them while they run. Passwords take their
 default only, which is none.
@@ -17,15 +17,15 @@ from ....protocol.messages.describe_configs import (
     Request,
     Response,
 )
-from ...cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from ...described import Entry, broker_entries, cluster_entries, topic_entries
+from ...cluster.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ...described import Entry, broker_entries, cluster_entries, group_entries, topic_entries
 from ...option import Type
 from .._context import Context
 from ..broker_loggers import BROKER_LOGGER, describe_levels
 from ..config_changes import check_broker_name
 from ..topics import check_name
 
-KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, 16, 32)  # that Kafka knows: also client metrics and groups
+KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, 16, GROUP_RESOURCE)  # that Kafka knows: 16 is client metrics
 
 
 def handle(request: Request, context: Context) -> Response:
@@ -82,6 +82,10 @@ def _entries(resource: DescribeConfigsResource, context: Context) -> list[Entry]
             return cluster_entries(services.config)
         check_broker_name(name, services.node_id)
         return broker_entries(services.config)
+    if resource.resource_type == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_entries(services.image.group_configs.get(name, {}), services.config)
     raise KafkaError(ErrorCode.INVALID_REQUEST, _unsupported(resource.resource_type))
 
 

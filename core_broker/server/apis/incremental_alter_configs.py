@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): options set, deleted, appended to, subtracted from, of topics and brokers.
+"""IncrementalAlterConfigs (key 44): options set, deleted, appended to, subtracted from, of topics, brokers and groups.
 
 Levels of this broker's own log are changed in the same way (KIP-412).
 

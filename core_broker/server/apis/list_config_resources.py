@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): the names of topics and brokers; there are no client metrics and no groups' options.
+"""ListConfigResources (key 74): the names of topics, brokers, and groups with options; there are no client metrics.
 
 v0 asks for client metrics alone. v1: kinds of resources, all if none is named; an unknown one fails the request.
 """
@@ -21,7 +21,8 @@ def handle(request: Request, context: Context) -> Response:
         return Response(error_code=ErrorCode.UNSUPPORTED_VERSION)
     services = context.services
     brokers = [str(node) for node, *_ in services.endpoints(context.listener)]
-    names = {BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: list(services.image.topics)}
+    groups, topics = list(services.image.group_configs), list(services.image.topics)
+    names = {GROUP: groups, BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: topics}
     return Response(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)

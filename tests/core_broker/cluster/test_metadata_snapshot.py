@@ -105,6 +105,7 @@ async def test_snapshot_of_an_image_folds_to_the_same_image(tmp_path):
             r.FeatureLevelRecord(name="f", feature_level=3),
             r.ConfigRecord(resource_type=4, resource_name="", name="num.partitions", value="4"),
             r.ConfigRecord(resource_type=4, resource_name="1", name="x", value=""),
+            r.ConfigRecord(resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="50000"),
         ],
         node.image.offset + 4,
         node.image.epoch,

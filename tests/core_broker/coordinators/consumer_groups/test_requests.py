@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.cluster.controller import DeleteTopics, UpdateFeatures
+from isthmus.core_broker.cluster.controller.incremental_alter_configs import IncrementalAlterConfigs
 from isthmus.core_broker.cluster.controller.update_features import Upgrade
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.replication.partition import Partition
@@ -16,6 +17,7 @@ from isthmus.protocol.messages import consumer_group_describe as cgd
 from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
+from isthmus.protocol.messages import incremental_alter_configs as iac
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_commit as oc
 from isthmus.protocol.messages import offset_fetch as of
@@ -358,3 +360,21 @@ def test_a_heartbeat_that_cannot_be_written_leaves_the_group_as_it_was(monkeypat
         assert [each.member_id for each in (await described(desk)).members] == ["a"]
 
     simulated(scenario, AT_ONCE)
+
+
+# --- A group's own options --------------------------------------------------------------------------------------------
+
+
+@run_by(simulated, options=AT_ONCE)
+async def test_a_group_goes_by_its_own_options(desk: Desk, /) -> None:
+    own = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "15000"}
+    configs = [iac.AlterableConfig(name=name, value=value) for name, value in own.items()]
+    await desk.submit(
+        IncrementalAlterConfigs([iac.AlterConfigsResource(resource_type=32, resource_name="g", configs=configs)])
+    )
+    assert (await join(desk, "a")).heartbeat_interval_ms == 15_000
+    assert (await join(desk, "b", group="other")).heartbeat_interval_ms == 5_000
+    await desk.sim.sleep(SESSION_S + 5)
+    assert len((await described(desk)).members) == 1 and not (await described(desk, "other")).members
+    await desk.sim.sleep(60 - SESSION_S)
+    assert not (await described(desk)).members

@@ -6,12 +6,13 @@ from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import alter_configs as legacy
 from isthmus.protocol.messages import describe_configs as dc
 from isthmus.protocol.messages import incremental_alter_configs as m
+from isthmus.protocol.messages import list_config_resources
 from tests.running import run_by
 
 from .serving import serve
 
 E = ErrorCode
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -130,3 +131,45 @@ async def test_resources_and_options_named_twice_nulls_and_kinds_that_have_no_op
     assert await codes(serving, resource(99, "t", good), resource(0, "1", good)) == [E.INVALID_REQUEST] * 2
     assert await codes(serving, replaced(8, "1", root="INFO")) == [E.INVALID_REQUEST]  # by the old request
     assert serving.image.topics["t"].configs == {}
+
+
+def test_a_group_has_options_of_its_own_before_it_exists_and_after_a_restart(tmp_path):
+    name = "consumer.session.timeout.ms"
+
+    async def change(serving):
+        assert await codes(serving, resource(GROUP, "g", (name, SET, "50000"))) == [E.NONE]
+        assert await codes(serving, replaced(GROUP, "h", consumer_session_timeout_ms="46000")) == [E.NONE]
+        assert (await described(serving, GROUP, "g"))[name] == ("50000", 8)
+        assert await codes(serving, resource(GROUP, "h", (name, DELETE, None))) == [E.NONE]
+
+    async def look(serving):
+        assert serving.image.group_configs == {"g": {name: "50000"}}
+        assert (await described(serving, GROUP, "h"))[name] == ("45000", 5)
+        listed = await serving.ask(list_config_resources.Request(resource_types=[GROUP]))
+        assert [(each.resource_type, each.resource_name) for each in listed.config_resources] == [(GROUP, "g")]
+
+    serve(change, tmp_path)
+    serve(look, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "code"),
+    [
+        ("", ("consumer.session.timeout.ms", SET, "50000"), E.INVALID_REQUEST),
+        ("g", ("consumer.session.timeout.ms", SET, "1"), E.INVALID_CONFIG),
+        ("g", ("retention.ms", SET, "1"), E.INVALID_CONFIG),
+        ("g", ("streams.rack.aware.assignment.tags", APPEND, "a"), E.INVALID_CONFIG),
+        ("g", ("consumer.session.timeout.ms", SET, None), E.INVALID_REQUEST),
+    ],
+)
+@run_by(serve)
+async def test_options_of_groups_that_are_refused(serving, /, name, row, code):
+    assert await codes(serving, resource(GROUP, name, row)) == [code]
+    assert serving.image.group_configs == {}
+
+
+@run_by(serve)
+async def test_a_group_without_a_name_has_no_options(serving, /):
+    row = dc.DescribeConfigsResource(resource_type=GROUP, resource_name="", configuration_keys=None)
+    (result,) = (await serving.ask(dc.Request(resources=[row]))).results
+    assert (result.error_code, result.configs) == (E.INVALID_REQUEST, [])
