@@ -190,10 +190,20 @@ class PartitionCore:
             self.kept_end = offset
         self._wake(self._kept_waiters, self.kept_end)
 
+    @cython.ccall
+    @cython.exceptval(-1)
+    def stable_offset(self) -> cython.longlong:
+        """Before it every transaction has ended by a marker that is committed; at most the high watermark."""
+        first: cython.longlong = self.tail.producers.unstable.first
+        if first < self.tail.log_start_offset:
+            first = self.tail.log_start_offset
+        return first if first < self.high_watermark else self.high_watermark
+
     def cut(self, end: int) -> None:
         """The log of this follower was cut off, and ends at an offset now."""
         self.kept_end = min(self.kept_end, end)
         self.high_watermark = min(self.high_watermark, end)
+        self.tail.producers.unstable.commit(self.high_watermark)
 
     @cython.ccall
     @cython.exceptval(-1)

@@ -212,7 +212,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Before it all transactions have ended: what readers of committed transactions see."""
-        return self.log.stable_offset(self.high_watermark)
+        return self.core.stable_offset()
 
     @property
     def low_watermark(self) -> int:
@@ -385,7 +385,7 @@ class Partition:
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of aborted transactions that overlap offsets before `upper_offset`."""
-        return [(each.producer_id, each.first_offset) for each in self.log.aborted_transactions(offset, upper_offset)]
+        return self.log.aborted_transactions(offset, upper_offset)
 
     def delete_records(self, offset: int) -> int:
         """Stop serving offsets before `offset`; -1 is the high watermark. Returns the offset used.

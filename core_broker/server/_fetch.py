@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 """The short way of a Fetch request (from version 12 on), where compiled: from its frame to the parts of its answer.
 
-It takes consumers' requests of which all is plain: every partition is known and led here, no transaction is near, the
-position of each offset is found without the disk, and there is enough to answer now. Until all that is sure, nothing is
-changed that the long way (`apis/fetch.py`) would not change in the same way, so that the request can still go there.
+It takes consumers' requests of which all is plain: every partition is known and led here, the position of each offset
+and the aborted transactions there are found without the disk, and there is enough to answer now. Until all that is
+sure, nothing is changed that the long way (`apis/fetch.py`) would not change in the same way, so that the request can
+still go there.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ _LIMITS_BYTES: cython.Py_ssize_t = 21  # longest wait, least and most bytes, iso
 _ASKED_BYTES: cython.Py_ssize_t = 33
 # Size, correlation id, no tags, throttle time, error code, session id, number of topics, no tags.
 _HEAD_BYTES: cython.Py_ssize_t = 25
-# Index, error code, three offsets, no aborted transactions, replica, length of the records, no tags.
-_ROW_BYTES: cython.Py_ssize_t = 41
+# Index, error code, three offsets, number of aborted transactions, replica, length of the records, no tags.
+_ROW_BYTES: cython.Py_ssize_t = 45
+_ABORTED_BYTES: cython.Py_ssize_t = 17  # producer id, first offset, no tags
 _TOPIC_BYTES: cython.Py_ssize_t = 24  # an id, or a name's length, its number of partitions, no tags
 _ANSWER_BYTES_SAFE: cython.longlong = 2**30  # of records: with so many an answer's size fits in its four bytes
 _NO_SESSION: cython.longlong = 0
@@ -68,7 +70,8 @@ _ELEMENTS_MAX: cython.Py_ssize_t = REQUEST_ELEMENTS_MAX
 class Row:
     """What the answer says of one partition.
 
-    is_full: the limit left no space for more. has_list: the list of aborted transactions is empty, and not null.
+    is_full: the limit left no space for more. aborted: (first offset, producer id) of the aborted transactions; None
+    for no list.
     """
 
     wanted: Wanted
@@ -77,9 +80,10 @@ class Row:
     ranges: list[FileRange]
     size: cython.longlong
     high_watermark: cython.longlong
+    stable_offset: cython.longlong
     log_start_offset: cython.longlong
     cut: cython.Py_ssize_t
-    has_list: cython.bint
+    aborted: list | None
     is_full: cython.bint
 
 
@@ -291,6 +295,7 @@ class FetchBody(Body):
         ranges: LogRanges
         part: FileRange
         limit: cython.longlong
+        upper: cython.longlong
         partition: PartitionCore
         of_topic = partitions.get(wanted.topic)
         if of_topic is None:
@@ -306,28 +311,34 @@ class FetchBody(Body):
         ):
             return None
         ranges = partition.ranges
-        if not ranges.has_no_transactions(wanted.fetch_offset, partition.high_watermark, self.is_committed):
-            return None
         wanted.partition = found
         row.wanted = wanted
         row.partition = partition
         row.high_watermark = partition.high_watermark
+        row.stable_offset = partition.stable_offset()
         row.log_start_offset = partition.tail.log_start_offset
         row.size = 0
-        row.has_list = self.is_committed
+        row.aborted = [] if self.is_committed else None
         if wanted.fetch_offset == row.high_watermark:
             return row
+        upper = row.stable_offset if self.is_committed else row.high_watermark
         limit = min(wanted.max_bytes, left)
         if limit < 0:
             return None
         try:
-            row.ranges = ranges.ranges_up_to(wanted.fetch_offset, limit, row.high_watermark, min_one, False)
+            row.ranges = ranges.ranges_up_to(wanted.fetch_offset, limit, upper, min_one, False)
         except (KafkaError, NotCached):
             return None
+        if self.is_committed and row.ranges:
+            upper = ranges.end_of(row.ranges, wanted.fetch_offset, upper)
+            row.aborted = ranges.aborted(wanted.fetch_offset, upper, False)
+            if row.aborted is None:
+                return None
         for part in row.ranges:
             row.size += part.size_bytes
         row.is_full = row.size == limit
-        row.has_list = self.is_committed and (row.size > 0 or not limit)
+        if self.is_committed and not row.size and limit and wanted.fetch_offset < upper:
+            row.aborted = None  # its first batch did not fit, of which Kafka tells no more
         return row
 
     # --- the answer ---------------------------------------------------------------------------------------------------
@@ -369,6 +380,8 @@ class FetchBody(Body):
         n: cython.Py_ssize_t
         for row in rows:
             size += _ROW_BYTES + _TOPIC_BYTES
+            if row.aborted:
+                size += _ABORTED_BYTES * len(row.aborted)
             if not self.by_id:
                 size += 4 * len(row.wanted.topic or "")
         made: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
@@ -417,16 +430,28 @@ def _is_of_one_topic(one: Row, other: Row) -> cython.bint:
 
 
 @cython.cfunc
-@cython.exceptval(check=False)
+@cython.exceptval(-1)
 def _put_row(out: cython.p_uchar, n: cython.Py_ssize_t, row: Row) -> cython.Py_ssize_t:
+    first_offset: cython.longlong
+    producer_id: cython.longlong
     _put_int32(out + n, row.wanted.index)
     out[n + 4] = out[n + 5] = 0
     _put_int64(out + n + 6, row.high_watermark)
-    _put_int64(out + n + 14, row.high_watermark)  # no transaction is open: it is the last stable offset, too
+    _put_int64(out + n + 14, row.stable_offset)
     _put_int64(out + n + 22, row.log_start_offset)
-    out[n + 30] = row.has_list
-    _put_int32(out + n + 31, -1)  # another replica to read from
-    n = _put_uvarint(out, n + 35, row.size + 1)
+    n += 30
+    if row.aborted is None:
+        out[n] = 0
+        n += 1
+    else:
+        n = _put_uvarint(out, n, len(row.aborted) + 1)
+        for first_offset, producer_id in row.aborted:
+            _put_int64(out + n, producer_id)
+            _put_int64(out + n + 8, first_offset)
+            out[n + 16] = 0
+            n += _ABORTED_BYTES
+    _put_int32(out + n, -1)  # another replica to read from
+    n = _put_uvarint(out, n + 4, row.size + 1)
     row.cut = n
     out[n] = 0
     return n + 1

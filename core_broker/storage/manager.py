@@ -18,6 +18,7 @@ from ...runtime import Runtime
 from .disk.errors import StorageError
 from .disk.files import DirectoryLocked, Files, Held, make_directory
 from .disk.small_files import LOCK_FILE, META_PROPERTIES, partition_of
+from .log.aborted_indexes import AbortedIndexes
 from .log.closing import VOLUME_LOGS_MIN, close_logs
 from .log.index_window import IndexWindows
 from .log.log import Log
@@ -89,6 +90,7 @@ class LogManager:
         self.removed: Container[bytes] = ()
         self._directories = PartitionDirectories(files, data_dir, runtime)
         self._windows = IndexWindows()  # of all logs
+        self._aborted_indexes = AbortedIndexes()
         self._lock: Held | None = None
         self.checkpoints = Checkpoints(files, data_dir, self._high_watermark)
         self._is_open = False
@@ -261,6 +263,7 @@ class LogManager:
         self._hooks.on_failure = self._failed if self.on_shortage is not None else None
         log.status.hooks = self._hooks
         log.ranges.windows = self._windows
+        log.ranges.aborted_indexes = self._aborted_indexes
         self.logs[key] = log
         self._unopened.pop(key, None)
         self._half_made.pop(key, None)

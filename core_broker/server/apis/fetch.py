@@ -326,8 +326,10 @@ class _Fetch:
             if limit < 0:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
             aborted = []
+            upper = data.last_stable_offset
             if committed and found.ranges:
-                aborted = partition.aborted_transactions(wanted.fetch_offset, data.last_stable_offset)
+                upper = log.ranges.end_of(found.ranges, wanted.fetch_offset, upper)
+                aborted = partition.aborted_transactions(wanted.fetch_offset, upper)
         except NotCached as missing:
             self.missing.append(missing)
             return data
@@ -337,7 +339,8 @@ class _Fetch:
                 data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
             return data
         data.records = found.ranges
-        if committed and (found.ranges or not limit):  # else its first batch did not fit, of which Kafka tells no more
+        if committed and (found.ranges or not limit or wanted.fetch_offset >= upper):
+            # Else its first batch did not fit, of which Kafka tells no more.
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
 

@@ -95,6 +95,13 @@ class OffsetIndex:
         found: cython.Py_ssize_t = _count_up_to(self._positions, position)
         return _int_at(self._positions, found - 1) if found else -1
 
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def offset_from(self, position: cython.longlong) -> cython.longlong:
+        """The first entry's relative offset that is at or after a position; -1 where memory has none."""
+        found: cython.Py_ssize_t = _count_up_to(self._positions, position - 1)
+        return _int_at(self._relative, found) if found < len(self._relative) else -1
+
     def truncate(self, position: cython.longlong) -> None:
         """Forget batches at or after a position. The index must be whole."""
         assert not self._before

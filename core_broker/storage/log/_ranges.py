@@ -19,8 +19,10 @@ from ..disk.files import Files
 from ._limits import AppendLimits
 from ._segment import Segment
 from ._tail import LogTail
+from .aborted_indexes import AbortedIndex, AbortedIndexes
 from .index_window import IndexWindows
 from .status import LogStatus
+from .transactions import TransactionIndex
 
 if cython.compiled:
     from cython.cimports.isthmus.core_broker.storage.disk._data_file import size_of
@@ -59,6 +61,7 @@ class LogRanges:
     segments: Public[list[Segment]]  # by their offsets; the last is the active one
     bases: Public[list[int]]  # their first offsets
     windows: Public[IndexWindows]  # pieces of closed segments' indexes; the manager has one for all logs
+    aborted_indexes: Public[AbortedIndexes]  # the same
     unreadable: Public[Callable[[OSError], None]]  # called when a range that was given out cannot be read
     cuts: Public[cython.longlong]  # how often the log was truncated
 
@@ -69,6 +72,7 @@ class LogRanges:
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
         self.windows = IndexWindows()
+        self.aborted_indexes = AbortedIndexes()
         self.unreadable = status.unreadable  # bound once, for all ranges
         self.cuts = 0
 
@@ -234,24 +238,57 @@ class LogRanges:
         """The segment that holds an offset, and all after it."""
         return self.segments[max(0, bisect_right(self.bases, offset) - 1) :]
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def has_no_transactions(
-        self, offset: cython.longlong, upper: cython.longlong, read_committed: cython.bint
-    ) -> cython.bint:
-        """Whether a read from `offset` to before `upper` has nothing to do with transactions: none is open; and for who
-        reads what is committed, none is known to be aborted in the segment of the offset or later, and each of them
-        was looked at for that."""
+    @cython.ccall
+    def aborted(self, offset: cython.longlong, upper: cython.longlong, may_wait: cython.bint) -> list | None:
+        """(first offset, producer id), ascending, of aborted transactions that overlap the offsets from `offset` to
+        before `upper`. None where that takes a look at a file, and it may not wait for one.
+
+        Raises OSError.
+        """
         segment: Segment
         number: cython.Py_ssize_t
-        if self.tail.producers.unstable.first < upper:
-            return False
-        if read_committed and offset != upper:
-            for number in range(max(0, bisect_right(self.bases, offset) - 1), len(self.segments)):
-                segment = self.segments[number]
-                if segment.aborted is not None or segment.has_aborted is not False:
-                    return False
-        return True
+        found: list = []
+        for number in range(max(0, bisect_right(self.bases, offset) - 1), len(self.segments)):
+            segment = self.segments[number]
+            if segment.has_aborted is False and segment.aborted is None:
+                continue
+            index = self.aborted_indexes.get(segment)
+            if index is None:
+                if not may_wait:
+                    return None
+                index = self._read_aborted(segment)
+            if index.least_first < upper and index.overlapping(offset, upper, found):
+                break
+        found.sort()
+        return found
+
+    def _read_aborted(self, segment: Segment) -> AbortedIndex:
+        index = AbortedIndex(TransactionIndex.read(self.files, segment))
+        if segment.has_aborted and segment.aborted is None:
+            self.aborted_indexes.keep(segment, index)
+        return index
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def end_of(self, ranges: list, offset: cython.longlong, upper: cython.longlong) -> cython.longlong:
+        """An offset that no whole batch of ranges from `offset` on reaches; at most `upper`."""
+        last: FileRange = ranges[len(ranges) - 1]
+        segment: Segment
+        position: cython.longlong = last.position + last.size_bytes
+        end: cython.longlong
+        number: cython.Py_ssize_t
+        for number in range(max(0, bisect_right(self.bases, offset) - 1), len(self.segments)):
+            segment = self.segments[number]
+            if segment.file is last.file:
+                end = -1
+                if position < size_of(segment.file):
+                    end = segment.offset_from(position)
+                    if end < 0:
+                        end = self.windows.offset_from(segment, position)
+                if end < 0:
+                    end = segment.last_offset + 1
+                return min(end, upper)
+        return upper
 
 
 @cython.cfunc

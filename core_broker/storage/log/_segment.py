@@ -265,6 +265,14 @@ class Segment:
         return -1 if offsets is None else offsets.position_before(position)
 
     @cython.ccall
+    @cython.exceptval(-2)
+    def offset_from(self, position: cython.longlong) -> cython.longlong:
+        """An offset that no batch before a position reaches, by the index in memory; -1 where it has none."""
+        offsets: OffsetIndex | None = self.offsets
+        found: cython.longlong = -1 if offsets is None else offsets.offset_from(position)
+        return found if found < 0 else self.base_offset + found
+
+    @cython.ccall
     def seek(self, offset: cython.longlong, position: cython.longlong, may_wait: cython.bint) -> tuple:
         """(position, size in bytes) of the first batch whose last offset is `offset` or later, (end of the log, 0) if
         there is none. position: of the batch at which the search begins.

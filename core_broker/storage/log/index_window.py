@@ -69,6 +69,12 @@ class IndexWindows:
         window = self._held.get(segment)
         return -1 if window is None else window.entries.position_before(position)
 
+    def offset_from(self, segment: Segment, position: int) -> int:
+        """Like `Segment.offset_from`, by the segment's window; -1 where it has none."""
+        window = self._held.get(segment)
+        found = -1 if window is None else window.entries.offset_from(position)
+        return found if found < 0 else segment.base_offset + found
+
     def drop(self, segment: Segment) -> None:
         """The segment's index changes: drop its window."""
         self._held.pop(segment, None)

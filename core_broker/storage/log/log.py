@@ -37,7 +37,6 @@ from .closing import LogEnd, close_logs
 from .compaction_swap import CompactionSwap
 from .epochs import LeaderEpochs
 from .errors import OffsetMismatch
-from .index_files import AbortedTransaction
 from .inspection import Inspection
 from .loaded import Loaded
 from .log_config import MAX_INT64, LogConfig
@@ -293,6 +292,7 @@ class Log:
         if aborted is not None:
             try:
                 TransactionIndex.append(self.files, segment, aborted)
+                self.ranges.aborted_indexes.added(segment, aborted)
             except OSError as error:
                 self.status.fail(error, "cannot write the transaction index in")
 
@@ -319,18 +319,15 @@ class Log:
         ranges = self.ranges.ranges(offset, max_bytes, upper_offset, min_one, may_wait)
         return LogSlice(ranges, sum(map(len, ranges)))
 
-    def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap the offsets from `offset` to before `upper_offset`, by first offset."""
-        found = []
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of aborted transactions that overlap the offsets from `offset` to before
+        `upper_offset`, by first offset. Raises StorageError."""
         try:
-            for segment in self.ranges.from_offset(offset):
-                entries = TransactionIndex.read(self.files, segment)
-                found += [e for e in entries if e.last_offset >= offset and e.first_offset < upper_offset]
-                if any(entry.last_stable_offset >= upper_offset for entry in entries):
-                    break
+            found = self.ranges.aborted(offset, upper_offset, True)
         except OSError as error:
             raise self.status.refuse(error, "cannot read from") from error
-        return sorted(found, key=lambda entry: entry.first_offset)
+        assert found is not None
+        return [(producer_id, first_offset) for first_offset, producer_id in found]
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset): the largest known epoch up to `epoch` and where it ended; (-1, -1) for none."""

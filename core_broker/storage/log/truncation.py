@@ -93,6 +93,7 @@ class Truncation:
         tail.active = active = ranges.segments[-1]
         active.open_indexes(files)
         ranges.windows.drop(active)
+        ranges.aborted_indexes.drop(active)
         found = active.find(files, offset)
         if found is not None:
             active.truncate(files, found)

@@ -30,6 +30,7 @@ def unpacked(data: bytes) -> tuple[Record, ...]:
 def tail_without_transactions() -> LogTail:
     tail = LogTail.__new__(LogTail)
     tail.producers = ProducerStates()
+    tail.log_start_offset = 0
     return tail
 
 
@@ -65,9 +66,6 @@ class MemoryLog:
     @property
     def latest_epoch(self) -> int:
         return self.epochs.latest
-
-    def stable_offset(self, high_watermark: int) -> int:
-        return high_watermark
 
     def append(self, data: bytes, origin: Origin, leader_epoch: int, *_: Any) -> Any:
         end, records = len(self.records), unpacked(data)

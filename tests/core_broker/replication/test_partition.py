@@ -20,7 +20,6 @@ class FakeLog:
 
     def __init__(self):
         self.log_start_offset = self.log_end_offset = 0
-        self.undecided = 2**63 - 1
         self.needs_flush = False
         self.failure = None
         self.epoch = -1
@@ -38,9 +37,6 @@ class FakeLog:
 
     def assign_epoch(self, epoch):
         self.epoch = epoch
-
-    def stable_offset(self, high_watermark):
-        return min(self.undecided, high_watermark)
 
     async def sync(self):
         done = asyncio.get_running_loop().create_future()
@@ -166,7 +162,7 @@ def test_read_committed_ends_at_the_first_open_transaction():
     partition, log = make()
     partition.append(10, 0, 0)
     assert partition.last_stable_offset == 10
-    log.undecided = 4
+    log.tail.producers.unstable.begin(4)
     assert partition.last_stable_offset == 4
     assert partition.read(0, 100) == 10
     assert partition.read(0, 100, read_committed=True) == 4

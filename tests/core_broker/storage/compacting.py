@@ -48,11 +48,17 @@ class Bench:
     async def save(self) -> None:
         self.saves += 1
 
-    def put(self, *rows: tuple[bytes | None, bytes | None], codec: str = "none", age_ms: int = 0, **head: Any) -> Any:
+    def put(
+        self,
+        *rows: tuple[bytes | None, bytes | None],
+        codec: str = "none",
+        age_ms: int = 0,
+        origin: Origin = Origin.COORDINATOR,
+        **head: Any,
+    ) -> Any:
         stamp = self.now_ms - age_ms
         data = build_batch([(stamp, key, value, ()) for key, value in rows], codec, **head)
-        of_client = head.get("base_sequence", -1) >= 0 and not head.get("transactional")  # coordinators keep none
-        return append(self.log, data, origin=Origin.CLIENT if of_client else Origin.COORDINATOR)
+        return append(self.log, data, origin=origin)
 
     def close_segment(self) -> None:
         """The next append begins a segment."""

@@ -153,8 +153,12 @@ class History:
                 await self.serving.controller.submit_wait(DeleteTopics([partition.topic]))
                 await self.make(partition.topic)
             case "abort" if chance.random() < 0.2 and partition.high_watermark > 2:
-                entry = AbortedTransaction(7, 0, 1, 2)
-                TransactionIndex.append(self.serving.files, chance.choice(partition.log.ranges.segments), entry)
+                segment = chance.choice(partition.log.ranges.segments)
+                last = max(segment.last_offset, 1)
+                first, stable = chance.randint(0, last), chance.randint(0, last + 1)
+                entry = AbortedTransaction(chance.randint(7, 8), first, last, stable)
+                TransactionIndex.append(self.serving.files, segment, entry)
+                partition.log.ranges.aborted_indexes.added(segment, entry)
             case "open" if chance.random() < 0.2 and partition.high_watermark > 2:
                 unstable = partition.log.producers.unstable
                 if unstable.first_open == ALL_STABLE:

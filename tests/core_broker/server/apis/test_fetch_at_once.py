@@ -90,8 +90,9 @@ def test_versions_before_the_flexible_ones_have_the_long_way_only(version):
 AGAINST_IT = {
     "failure": lambda partition: partition.enter(Event.LOG_FAILED, KafkaError(1, "broken")),
     "the log's failure": lambda partition: partition.log.status.unreadable(OSError(5, "broken")),
-    "an open transaction": lambda partition: partition.log.producers.unstable.begin(1),
-    "an aborted one": lambda partition: setattr(partition.log.tail.active, "has_aborted", True),
+    "aborted transactions that nobody has read": lambda partition: setattr(
+        partition.log.tail.active, "has_aborted", True
+    ),
     "nobody has looked": lambda partition: setattr(partition.log.tail.active, "has_aborted", None),
     "another leader": lambda partition: partition.begin_epoch(9),
     "deleted": lambda partition: partition.delete_records(2),
@@ -112,6 +113,41 @@ async def test_what_a_partition_has_against_it(serving, /, name):
     assert goes_the_short_way(way, 13, body)
     AGAINST_IT[name](serving.replicas.get("a", 0))
     assert not goes_the_short_way(way, 13, body)
+
+
+def write(serving, pid, epoch=0, commits=None):
+    """A record of a producer's transaction, or the marker that ends it."""
+    partition, now = serving.replicas.get("a", 0), serving.runtime.wall_ms()
+    if commits is not None:
+        partition.write_marker(pid, epoch, commits, 0, 0, now)
+        return
+    guard = partition.begin_verification(pid, epoch, 0, True, now)
+    header = {"producer_id": pid, "producer_epoch": epoch, "base_sequence": 0, "transactional": True}
+    partition.append(build_batch([(now, b"k", b"v", ())], **header), Origin.CLIENT, now, guard=guard)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@run_by(serve)
+async def test_transactions_that_are_open_or_aborted_go_the_short_way(serving, /, version):
+    topic_id = await serving.topic("a")
+    ways = Way(serving, True), Way(serving, False)
+    serving.fill("a", 1)
+    write(serving, 7)
+    write(serving, 8)
+    write(serving, 7, commits=False)
+    for isolation_level in (0, 1):
+        body = encoded(version, asked(topic_id, (0, 0), isolation_level=isolation_level))
+        short, long = (way.ask(version, body) for way in ways)
+        assert short == long  # it ends before the first open one
+        assert goes_the_short_way(ways[0], version, body)
+    behind = encoded(version, asked(topic_id, (0, 1), max_wait_ms=0))
+    assert ways[0].ask(version, behind) == ways[1].ask(version, behind) and ways[0].short
+    write(serving, 8, commits=False)
+    write(serving, 9)
+    for offset in range(6):
+        body = encoded(version, asked(topic_id, (0, offset), max_wait_ms=0))
+        assert ways[0].ask(version, body) == ways[1].ask(version, body)
+        assert goes_the_short_way(ways[0], version, body)
 
 
 @run_by(serve)

@@ -40,10 +40,10 @@ def history():
 
 def check(log):
     assert log.first_undecided_offset == 11
-    spans = [(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted_transactions(0, 13)]
-    assert spans == [(1, 0, 8), (2, 3, 6)]
-    assert [a.producer_id for a in log.aborted_transactions(7, 13)] == [1]
-    assert [a.producer_id for a in log.aborted_transactions(0, 3)] == [1]
+    assert log.aborted_transactions(0, 13) == [(1, 0), (2, 3)]
+    assert log.aborted_transactions(6, 13) == [(1, 0), (2, 3)]
+    assert log.aborted_transactions(7, 13) == [(1, 0)]
+    assert log.aborted_transactions(0, 3) == [(1, 0)]
     assert log.aborted_transactions(9, 13) == []
     assert log.producers.get(1).coordinator_epoch == 3
 
@@ -80,9 +80,9 @@ def test_truncation_reopens_a_transaction_and_forgets_its_end(files, tmp_path, s
         append(log, part, origin=Origin.MIRROR)
     run(log.truncate_to(8))
     assert log.first_undecided_offset == 0
-    assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [2]
+    assert [producer for producer, _ in log.aborted_transactions(0, 100)] == [2]
     append(log, marker(8, 1, ABORT), origin=Origin.MIRROR)
-    assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [1, 2]
+    assert [producer for producer, _ in log.aborted_transactions(0, 100)] == [1, 2]
 
 
 def test_index_file_is_kafkas(files, tmp_path):
@@ -105,8 +105,8 @@ def test_the_disk_is_asked_once_whether_a_segment_has_aborted_transactions(files
     exists = files.exists
     monkeypatch.setattr(files, "exists", lambda path: asked.append(path) or exists(path))
     for _ in range(3):
-        assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [1]
+        assert [producer for producer, _ in log.aborted_transactions(0, 100)] == [1]
     absent = [path for path in asked if not exists(path)]
     assert absent and len(absent) == len(set(absent))
     append(log, last, origin=Origin.MIRROR)
-    assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [1, 2]
+    assert [producer for producer, _ in log.aborted_transactions(0, 100)] == [1, 2]

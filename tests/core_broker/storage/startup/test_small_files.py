@@ -4,6 +4,7 @@ whose files they are opens by what is left, or says why not."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shutil
 import struct
 from collections.abc import Callable, Coroutine
@@ -131,7 +132,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def fill() -> None:
         async with opened(files, path) as logs:
-            log = await logs.create("t", 0, TOPIC_ID, SMALL)
+            config = dataclasses.replace(SMALL, transaction_partition_verification_enable=False)
+            log = await logs.create("t", 0, TOPIC_ID, config)
             for n in range(12):
                 producer = {"producer_id": 40 + n, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
                 guard = log.begin_verification(40 + n, 0, 0, False, NOW_MS)

@@ -74,9 +74,10 @@ def test_last_batch_of_a_producer_stays_empty_and_its_sequences_go_on_after_a_re
     for path in (bench.path / "t-0").glob("*.snapshot"):
         path.unlink()
     bench.use(open_log(bench.files, bench.path, COMPACT, recovery_point=5))
-    again = bench.put((b"k", b"2"), producer_id=9, producer_epoch=4, base_sequence=2)
+    client: Any = {"producer_id": 9, "producer_epoch": 4, "origin": Origin.CLIENT}
+    again = bench.put((b"k", b"2"), base_sequence=2, **client)
     assert again.duplicate and again.first_offset == 2
-    assert bench.put((b"k", b"3"), producer_id=9, producer_epoch=4, base_sequence=3).first_offset == 5
+    assert bench.put((b"k", b"3"), base_sequence=3, **client).first_offset == 5
 
 
 def test_producer_that_is_forgotten_keeps_no_batch(bench: Bench) -> None:
@@ -373,7 +374,7 @@ def test_aborted_records_go_at_once_and_markers_after_their_records(bench: Bench
     # The abort marker stays this time: its records were met on the way.
     assert [s[0] for s in bench.spans()] == [0, 1, 2, 5, 6]
     assert bench.records() == [(0, b"a", b"kept"), (1, b"b", b"kept"), (6, b"z", b"1")]
-    assert [(e.producer_id, e.first_offset) for e in bench.log.aborted_transactions(0, 6)] == [(2, 3)]
+    assert bench.log.aborted_transactions(0, 6) == [(2, 3)]
     bench.put((b"a", b"new"), (b"b", b"new"))
     bench.close_segment()
     assert bench.clean()
