@@ -14,6 +14,7 @@ PAUSE = 2  # seeds that begin with this fault
 PLANTED = {"markers-disagree": "torn", "old-epochs-may-commit": "zombie"}
 
 
+@pytest.mark.soak  # until each has been seen red
 @pytest.mark.parametrize(("plant", "kind"), PLANTED.items(), ids=list(PLANTED))
 def test_a_coordinator_with_a_bug_is_found_out(plant: str, kind: str, tmp_path: Path) -> None:
     [found] = histories(tmp_path, plant, PAUSE, 1, SHORT_S, "transactions")
