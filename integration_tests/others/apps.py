@@ -10,7 +10,7 @@ from pathlib import Path
 from integration_tests.brokers import ROOT
 from integration_tests.peers.peers import POM
 
-from . import faust_apps, kafka_streams, mirror_maker
+from . import faust_apps, kafka_streams, mirror_maker, transactional_copier
 from .processes import Brokers
 
 
@@ -46,4 +46,10 @@ APPS = (
         kafka_streams.word_count),
     App("MirrorMaker 2, between two brokers", TOOLS, "records of every codec, stopped and started; offsets of a group",
         mirror_maker.mirror),
+    App("Kafka Streams, word count, exactly_once_v2", TOOLS, "the same in transactions, offsets and changelog in them",
+        kafka_streams.word_count_once),
+    App("MirrorMaker 2, exactly once", TOOLS, "the same in transactions of its tasks, and of its workers",
+        mirror_maker.mirror_once),
+    App("Kafka's TransactionalMessageCopier", TOOLS, "transactions with offsets, aborted and killed at random",
+        transactional_copier.copy),
 )  # fmt: skip

@@ -79,7 +79,8 @@ def java(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Client:
-    """needs: the command without which it cannot be made. groups: whether the library has consumer groups."""
+    """needs: the command without which it cannot be made. groups: whether the library has consumer groups, and
+    transactions."""
 
     name: str
     language: str
@@ -101,6 +102,8 @@ CLIENTS = (
 
 
 def smoke(command: Sequence[str], bootstrap: str, topic: str, records: int) -> dict[str, Any]:
-    """Run a program. codecs: all that the library has; values: of the records it read; committed: sum of offsets."""
+    """Run a program. codecs: all that the library has; values: of the records it read; committed: sum of offsets.
+
+    transacted: what a reader sees of two transactions, of which one was aborted; transacted_offset: their group's."""
     out = run([*command, bootstrap, topic, str(records)], HERE, RUN_TIMEOUT_S)
     return json.loads(out.splitlines()[-1])

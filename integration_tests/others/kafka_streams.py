@@ -1,4 +1,7 @@
-"""Kafka Streams' own word count, as its release has it: counts, restarts from its changelog alone, goes on."""
+"""Kafka Streams' own word count, as its release has it: counts, restarts from its changelog alone, goes on.
+
+Under at_least_once, and under exactly_once_v2, where a read of the counts sees committed ones only.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,14 @@ LINES = [f"all streams lead to kafka {n % 7}" for n in range(200)]
 
 
 def word_count(brokers: Brokers, _programs: Path, folder: Path) -> None:
+    run(brokers, folder, "at_least_once")
+
+
+def word_count_once(brokers: Brokers, _programs: Path, folder: Path) -> None:
+    run(brokers, folder, "exactly_once_v2")
+
+
+def run(brokers: Brokers, folder: Path, guarantee: str) -> None:
     bootstrap = brokers()
     create_topics(bootstrap, [INPUT, OUTPUT], 2)
     properties = folder / "streams.properties"
@@ -29,6 +40,7 @@ def word_count(brokers: Brokers, _programs: Path, folder: Path) -> None:
         properties.write_text(
             f"bootstrap.servers={bootstrap}\nstate.dir={folder / state}\ncommit.interval.ms=200\n"
             "application.id=word-count\nauto.offset.reset=earliest\nstatestore.cache.max.bytes=0\n"
+            f"processing.guarantee={guarantee}\n"
         )
         command = java_command(DEMO, str(properties), profile="streams")
         with running(command, folder, state) as log:

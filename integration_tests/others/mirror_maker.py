@@ -36,12 +36,31 @@ TOPIC, COPY, GROUP = "flights", "from.flights", "readers"
 PARTITIONS, RECORDS = 3, 120  # records: of each codec, each time
 
 
+ONCE = """\
+from.exactly.once.source.support = enabled
+to.exactly.once.source.support = enabled
+exactly.once.source.support = enabled
+dedicated.mode.enable.internal.rest = true
+listeners = http://127.0.0.1:0
+from.consumer.isolation.level = read_committed
+from.transaction.state.log.replication.factor = 1
+"""
+
+
 def mirror(brokers: Brokers, _programs: Path, folder: Path) -> None:
+    run(brokers, folder, "")
+
+
+def mirror_once(brokers: Brokers, _programs: Path, folder: Path) -> None:
+    run(brokers, folder, ONCE)
+
+
+def run(brokers: Brokers, folder: Path, options: str) -> None:
     source, target = brokers(), brokers()
     admin = AdminClient({"bootstrap.servers": target})
     create_topics(source, [TOPIC], PARTITIONS)
     properties = folder / "mm2.properties"
-    properties.write_text(PROPERTIES.format(source=source, target=target) + MM2_ALONE)
+    properties.write_text(PROPERTIES.format(source=source, target=target) + MM2_ALONE + options)
     command = java_command(MM2, str(properties), log="INFO", heap="1g", jvm=JVM)
 
     def send(mark: str) -> None:
@@ -54,6 +73,11 @@ def mirror(brokers: Brokers, _programs: Path, folder: Path) -> None:
     def ends() -> dict[int, int]:
         return {partition: len(rows) for partition, rows in by_partition(source, TOPIC).items()}
 
+    def is_at_the_end() -> bool:
+        """Nothing of the copy is left for the group; markers of transactions have offsets, too."""
+        places = committed(admin)
+        return len(places) == PARTITIONS and not records(target, COPY, starts=places)
+
     def found(log: Path) -> object:
         rows = by_partition(target, COPY)
         return {n: len(rows[n]) for n in rows}, ends(), committed(admin), log.read_text(errors="replace")[-3000:]
@@ -65,7 +89,7 @@ def mirror(brokers: Brokers, _programs: Path, folder: Path) -> None:
             send(f"{state} after")
             until(copied, partial(found, log))
             commit(source, ends())
-            until(lambda: committed(admin) == ends(), partial(found, log))
+            until(is_at_the_end, partial(found, log))
         assert copied()
     assert sum(ends().values()) == 4 * len(CODECS) * RECORDS
 

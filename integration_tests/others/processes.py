@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from integration_tests.brokers import die_with_parent, running_broker
 from integration_tests.peers.peers import kafka_cluster
@@ -61,22 +61,27 @@ def produce(bootstrap: str, topic: str, rows: Iterable[tuple[str | None, bytes]]
     assert producer.flush(30) == 0
 
 
-def records(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(partition, key, value) of all there is in a topic, each partition in its order; none while it is not there."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "all", "enable.auto.commit": False})
+def records(
+    bootstrap: str, topic: str, isolation: str = "read_committed", starts: Mapping[int, int] = {}
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(partition, key, value) of all there is in a topic, each partition in its order; none while it is not there.
+
+    starts: offsets to begin at, in place of the beginnings of partitions.
+    """
+    options = {"bootstrap.servers": bootstrap, "group.id": "all", "enable.auto.commit": False}
+    consumer = Consumer({**options, "enable.partition.eof": True, "isolation.level": isolation})
     found: list[tuple[int, bytes | None, bytes | None]] = []
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        bounds = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), 10) for n in partitions}
-        due = {n: end for n, (start, end) in bounds.items() if end > start}
-        consumer.assign([TopicPartition(topic, n, bounds[n][0]) for n in due])
+        due = dict.fromkeys(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, n, starts.get(n, OFFSET_BEGINNING)) for n in due])
         while due:
             for message in consumer.consume(500, 0.2):
-                partition, offset = message.partition(), message.offset()
-                assert not message.error() and partition is not None and offset is not None
-                found.append((partition, message.key(), message.value()))
-                if offset + 1 >= due.get(partition, offset + 2):
-                    del due[partition]
+                error, partition = message.error(), message.partition()
+                assert partition is not None and (error is None or error.code() == KafkaError._PARTITION_EOF), error
+                if error is None:
+                    found.append((partition, message.key(), message.value()))
+                else:
+                    due.pop(partition, None)
     except KafkaException:
         return []
     finally:

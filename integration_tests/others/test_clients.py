@@ -47,6 +47,7 @@ def test_a_client_sees_what_it_sees_of_kafka(
     )
     if client.groups:
         assert ours["committed"] == len(ours["values"])
+        assert len(ours["transacted"]) == ours["transacted_offset"] == RECORDS
     assert stored(isthmus_broker.folder / "data", topic) == set(ours["codecs"])
     assert row(client, ours) in PAGE.read_text(), f"python -m {row.__module__} makes the page anew"
 

@@ -7,9 +7,12 @@ import java.util.Map;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -31,8 +34,38 @@ public class Smoke {
             List<String> values = consume(bootstrap, topic, group, count * CODECS.size());
             long committed = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().values()
                 .stream().mapToLong(each -> each.offset()).sum();
-            System.out.println(new ObjectMapper().writeValueAsString(
-                Map.of("codecs", CODECS, "listed", listed, "values", values, "committed", committed)));
+            String target = topic + "-transacted";
+            admin.createTopics(List.of(new NewTopic(target, 1, (short) 1))).all().get();
+            transact(bootstrap, target, topic, count);
+            List<String> transacted = consume(bootstrap, target, target + "-readers", count);
+            long offset = admin.listConsumerGroupOffsets(target + "-copiers").partitionsToOffsetAndMetadata().get()
+                .values().stream().mapToLong(each -> each.offset()).sum();
+            System.out.println(new ObjectMapper().writeValueAsString(Map.of("codecs", CODECS, "listed", listed,
+                "values", values, "committed", committed, "transacted", transacted, "transacted_offset", offset)));
+        }
+    }
+
+    /** Writes count values and an offset of a group in each of two transactions, the first of which is aborted. */
+    static void transact(String bootstrap, String target, String source, int count) {
+        Map<String, Object> options =
+            Map.of("bootstrap.servers", bootstrap, "transactional.id", target + "-copiers");
+        try (KafkaProducer<String, String> producer =
+                 new KafkaProducer<>(options, new StringSerializer(), new StringSerializer())) {
+            producer.initTransactions();
+            for (boolean commits : new boolean[] {false, true}) {
+                producer.beginTransaction();
+                for (int n = 0; n < count; n++) {
+                    producer.send(new ProducerRecord<>(target, commits + " " + n));
+                }
+                producer.sendOffsetsToTransaction(
+                    Map.of(new TopicPartition(source, 0), new OffsetAndMetadata(count)),
+                    new ConsumerGroupMetadata(target + "-copiers"));
+                if (commits) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+            }
         }
     }
 
@@ -55,7 +88,7 @@ public class Smoke {
 
     static List<String> consume(String bootstrap, String topic, String group, int total) {
         Map<String, Object> options = Map.of("bootstrap.servers", bootstrap, "group.id", group,
-            "enable.auto.commit", "false", "auto.offset.reset", "earliest");
+            "enable.auto.commit", "false", "auto.offset.reset", "earliest", "isolation.level", "read_committed");
         List<String> values = new ArrayList<>();
         try (KafkaConsumer<String, String> consumer =
                  new KafkaConsumer<>(options, new StringDeserializer(), new StringDeserializer())) {

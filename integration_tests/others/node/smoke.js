@@ -45,8 +45,48 @@ async function main() {
 
   const offsets = await admin.fetchOffsets({ groupId: group, topics: [topic] })
   const committed = offsets[0].partitions.reduce((sum, each) => sum + Number(each.offset), 0)
+  const { transacted, transactedOffset } = await transact(kafka, admin, `${topic}-transacted`)
   await admin.disconnect()
-  console.log(JSON.stringify({ codecs: Object.keys(codecs), listed, values, committed }))
+  console.log(JSON.stringify({
+    codecs: Object.keys(codecs), listed, values, committed, transacted, transacted_offset: transactedOffset,
+  }))
+}
+
+// Writes count values and an offset of a group in each of two transactions, the first of which is aborted; gives what a
+// reader of committed records sees, and the offset.
+async function transact(kafka, admin, target) {
+  await admin.createTopics({ topics: [{ topic: target, numPartitions: 1, replicationFactor: 1 }] })
+  const copiers = `${target}-copiers`
+  const producer = kafka.producer({ transactionalId: copiers, idempotent: true, maxInFlightRequests: 1 })
+  await producer.connect()
+  for (const commits of [false, true]) {
+    const transaction = await producer.transaction()
+    const messages = []
+    for (let n = 0; n < count; n++) messages.push({ value: `${commits} ${n}` })
+    await transaction.send({ topic: target, messages })
+    await transaction.sendOffsets({
+      consumerGroupId: copiers, topics: [{ topic, partitions: [{ partition: 0, offset: `${count}` }] }],
+    })
+    await (commits ? transaction.commit() : transaction.abort())
+  }
+  await producer.disconnect()
+  const transacted = []
+  const consumer = kafka.consumer({ groupId: `${target}-readers`, readUncommitted: false })
+  await consumer.connect()
+  await consumer.subscribe({ topic: target, fromBeginning: true })
+  await new Promise((resolve, reject) => {
+    consumer.on(consumer.events.CRASH, (event) => reject(event.payload.error))
+    consumer.run({
+      eachMessage: async ({ message }) => {
+        transacted.push(message.value.toString())
+        if (transacted.length === count) resolve()
+      },
+    }).catch(reject)
+  })
+  await consumer.disconnect()
+  const offsets = await admin.fetchOffsets({ groupId: copiers, topics: [topic] })
+  const at = offsets[0].partitions.reduce((sum, each) => sum + Math.max(Number(each.offset), 0), 0)
+  return { transacted, transactedOffset: at }
 }
 
 main().then(() => process.exit(0), (error) => { console.error(error); process.exit(1) })

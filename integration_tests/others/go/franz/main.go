@@ -87,7 +87,51 @@ func main() {
 	offsets, err := admin.FetchOffsets(ctx, group)
 	check(err)
 	offsets.Each(func(each kadm.OffsetResponse) { committed += each.At })
+	transacted, offset := transact(ctx, admin, bootstrap, topic+"-transacted", topic, count)
 	check(json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"codecs": names, "listed": topics.Has(topic), "values": values, "committed": committed,
+		"transacted": transacted, "transacted_offset": offset,
 	}))
+}
+
+// transact copies a part of a topic to another one, in two transactions of which one is aborted, with its offsets;
+// gives what a reader of committed records sees, and the offset of the copying group.
+func transact(ctx context.Context, admin *kadm.Client, bootstrap, target, source string, count int) ([]string, int64) {
+	_, err := admin.CreateTopic(ctx, 1, 1, nil, target)
+	check(err)
+	group := target + "-copiers"
+	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(group),
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(source), kgo.RequireStableFetchOffsets(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	check(err)
+	for _, end := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit} {
+		for copied := 0; copied < count; {
+			fetches := session.PollRecords(ctx, count-copied)
+			check(fetches.Err())
+			check(session.Begin())
+			fetches.EachRecord(func(record *kgo.Record) {
+				copied++
+				session.Produce(ctx, &kgo.Record{Topic: target, Value: record.Value},
+					func(_ *kgo.Record, err error) { check(err) })
+			})
+			check(session.Client().Flush(ctx))
+			_, err := session.End(ctx, end)
+			check(err)
+		}
+	}
+	session.Close()
+	reader := client(bootstrap, kgo.ConsumeTopics(target), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer reader.Close()
+	found := []string{}
+	for len(found) < count {
+		fetches := reader.PollFetches(ctx)
+		check(fetches.Err())
+		fetches.EachRecord(func(record *kgo.Record) { found = append(found, string(record.Value)) })
+	}
+	var at int64
+	offsets, err := admin.FetchOffsets(ctx, group)
+	check(err)
+	offsets.Each(func(each kadm.OffsetResponse) { at += max(each.At, 0) })
+	return found, at
 }

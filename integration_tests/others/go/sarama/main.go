@@ -125,8 +125,52 @@ func main() {
 	for _, block := range offsets.Blocks[topic] {
 		committed += block.Offset
 	}
+	transacted, offset := transact(admin, bootstrap, topic+"-transacted", topic, count)
 	check(admin.Close())
 	check(json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"codecs": names, "listed": listed, "values": values, "committed": committed,
+		"transacted": transacted, "transacted_offset": offset,
 	}))
+}
+
+// transact writes count values and an offset of a group in each of two transactions, the first of which is aborted;
+// gives what a reader of committed records sees, and the offset.
+func transact(admin sarama.ClusterAdmin, bootstrap []string, target, source string, count int) ([]string, int64) {
+	check(admin.CreateTopic(target, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	group := target + "-copiers"
+	options := config()
+	options.Producer.Transaction.ID = group
+	options.Consumer.IsolationLevel = sarama.ReadCommitted
+	producer, err := sarama.NewSyncProducer(bootstrap, options)
+	check(err)
+	for _, commits := range []bool{false, true} {
+		check(producer.BeginTxn())
+		for n := 0; n < count; n++ {
+			_, _, err := producer.SendMessage(&sarama.ProducerMessage{
+				Topic: target, Value: sarama.StringEncoder(fmt.Sprintf("%v %d", commits, n)),
+			})
+			check(err)
+		}
+		at := &sarama.PartitionOffsetMetadata{Partition: 0, Offset: int64(count)}
+		check(producer.AddOffsetsToTxn(map[string][]*sarama.PartitionOffsetMetadata{source: {at}}, group))
+		if commits {
+			check(producer.CommitTxn())
+		} else {
+			check(producer.AbortTxn())
+		}
+	}
+	check(producer.Close())
+	consumer, err := sarama.NewConsumer(bootstrap, options)
+	check(err)
+	partition, err := consumer.ConsumePartition(target, 0, sarama.OffsetOldest)
+	check(err)
+	found := []string{}
+	for len(found) < count {
+		found = append(found, string((<-partition.Messages()).Value))
+	}
+	check(partition.Close())
+	check(consumer.Close())
+	offsets, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{source: {0}})
+	check(err)
+	return found, offsets.Blocks[source][0].Offset
 }
