@@ -152,9 +152,10 @@ async def test_index_of_aborted_transactions_that_cannot_be_read_is_an_error_of_
     topic_id = await serving.topic("t", partitions=2)
     for index in range(2):
         serving.fill("t", 3, index=index)
+    before = fetch_of((1, 0), topic_id=topic_id)
     asked = fetch_of((0, 0), topic_id=topic_id)
-    asked.isolation_level = 1
-    assert told(await serving.ask(asked)) == {0: (0, 3, True)}
+    before.isolation_level = asked.isolation_level = 1
+    assert told(await serving.ask(before)) == {1: (0, 3, True)}
     monkeypatch.setattr(TransactionIndex, "read", staticmethod(refuse))
     assert told(await serving.ask(asked)) == {0: (E.KAFKA_STORAGE_ERROR, -1, False)}
     monkeypatch.undo()
