@@ -17,14 +17,17 @@ from .error_codes import GIVEN
 from .group_mutants import GROUP_MUTANTS
 from .mutants import MUTANTS
 from .pitfalls import PITFALLS
+from .transaction_mutants import TRANSACTION_MUTANTS
 from .versions import STOCK
 
 
 def main() -> None:
     by_api = Counter(scenario.key for scenario in ALL)
     cases = sum(len(scenario.versions) for scenario in ALL)
-    print(f"{len(ALL)} scenarios of {len(STOCK)} APIs, {cases} with their versions; {len(MUTANTS)} mutants of handlers")
-    print(f"and {len(GROUP_MUTANTS)} of groups")
+    print(
+        f"{len(ALL)} scenarios of {len(STOCK)} APIs, {cases} with their versions; {len(MUTANTS)} mutants of handlers,"
+    )
+    print(f"{len(GROUP_MUTANTS)} of groups and {len(TRANSACTION_MUTANTS)} of transactions and consumer groups")
     for key, codes in sorted(GIVEN.items()):
         print(f"\n{APIS[key].name} ({key}): {by_api[key]} scenarios")
         for code, scenario in sorted(codes.items()):

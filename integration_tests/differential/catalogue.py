@@ -9,6 +9,7 @@ from . import (
     test_storage_errors,
     test_transaction_limits,
     test_transaction_versions,
+    test_used_up_epochs,
 )
 from .peer import Scenario
 from .scenarios import SCENARIOS
@@ -19,6 +20,7 @@ ALL: list[Scenario] = [
     *test_group_limits.SCENARIOS,
     *test_transaction_limits.SCENARIOS,
     *test_transaction_versions.SCENARIOS,
+    *test_used_up_epochs.SCENARIOS,
     *test_storage_errors.SCENARIOS,
     *test_offline_partitions.SCENARIOS,
 ]

@@ -13,11 +13,10 @@ from . import error_codes
 from .afterwards import read_back
 from .differences import DIFFERENCES, Difference
 from .normalise import normalised, unexplained
-from .peer import POLL_S, Case, Peer, Scenario
+from .peer import ERROR_CODES, POLL_S, Case, Peer, Scenario
 from .wire import api
 
 SETTLED_TIMEOUT_S = 5.0
-ERROR_CODES = ("error_code", "partition_error_code")  # names of fields
 
 
 class Comparison:

@@ -108,7 +108,7 @@ class Consumers:
         if not isinstance(value, list):
             return value
         rows = [self.in_order(each) for each in value]
-        if rows and all(isinstance(row, int) for row in rows):
+        if all(isinstance(row, int) for row in rows) or all(isinstance(row, str) for row in rows):
             return sorted(rows)
         if rows and isinstance(rows[0], dict):
             names = self.case.peer.topic_ids

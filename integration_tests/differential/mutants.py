@@ -196,8 +196,10 @@ class MutationError(Exception):
 def mutate(name: str) -> None:
     """From now on a mutant's module is imported with its fault. Raises MutationError for an unknown mutant."""
     from .group_mutants import GROUP_MUTANTS
+    from .transaction_mutants import TRANSACTION_MUTANTS
 
-    found = next((mutant for mutant in (*MUTANTS, *GROUP_MUTANTS) if mutant.name == name), None)
+    all_mutants = (*MUTANTS, *GROUP_MUTANTS, *TRANSACTION_MUTANTS)
+    found = next((mutant for mutant in all_mutants if mutant.name == name), None)
     if found is None:
         raise MutationError(f"there is no mutant {name}")
     sys.meta_path.insert(0, _Finder(found))

@@ -27,6 +27,7 @@ from .wire import ANSWER_TIMEOUT_S, Connection, decode, plain
 SETUP_TIMEOUT_S = 20.0
 POLL_S = 0.002
 TOPIC = 2  # kind of resource
+ERROR_CODES = ("error_code", "partition_error_code")  # names of fields
 CLOSED = "<the broker closed the connection>"
 KEEPS = "-1"  # retention.ms
 NO_SUCH_ID = bytes.fromhex("0123456789abcdef0123456789abcdef")

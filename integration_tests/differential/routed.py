@@ -24,9 +24,9 @@ from isthmus.protocol.messages import (
 )
 from isthmus.protocol.schema import Struct
 
-from .peer import Case
+from .peer import KEEPS, Case
 from .state_records import OFFSETS, TRANSACTIONS, java_hash
-from .transactional import NOT_YET, describe_request
+from .transactional import NEVER_MS, NOT_YET, describe_request
 from .trios import IDS, SETTLE_S, Trio
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
@@ -49,7 +49,7 @@ class RoutedCase(Case):
         super().__init__(_Peer(trio), 0, name)  # type: ignore[arg-type]
         self.trio = trio
         self.topics[name] = None
-        self.topic_id = trio.create(name, [1, 2, 3], [2, 3, 1], retention_ms="-1")
+        self.topic_id = trio.create(name, [1, 2, 3], [2, 3, 1], retention_ms=KEEPS, segment_ms=NEVER_MS)
 
     def id_of(self, name: str) -> bytes:
         return self.topic_id
@@ -127,13 +127,15 @@ class RoutedCase(Case):
         """Let the first of these brokers coordinate the transaction, once it has loaded it."""
         self.prepare(describe_request(transactional_id))
         self.move(TRANSACTIONS, self.index(TRANSACTIONS, transactional_id), *nodes)
-        until(lambda: self._coordinates(nodes[0], transactional_id), f"{nodes[0]} coordinates", SETTLE_S)
+        for node in nodes:
+            knows = partial(self._knows_transaction, node, transactional_id, nodes[0])
+            until(knows, f"{node} knows who coordinates", SETTLE_S)
 
     def move_group(self, group: str, *nodes: int) -> None:
         self.coordinator(group)
         self.move(OFFSETS, self.index(OFFSETS, group), *nodes)
-        wanted = describe_groups.Request(groups=[group])
-        until(lambda: self.trio.ask(nodes[0], wanted).groups[0].error_code not in NOT_YET, "it coordinates", SETTLE_S)
+        for node in nodes:
+            until(partial(self._knows_group, node, group, nodes[0]), f"{node} knows who coordinates", SETTLE_S)
 
     def index(self, topic: str, key: str) -> int:
         return java_hash(key) % len(self.trio.partitions(topic))
@@ -162,9 +164,14 @@ class RoutedCase(Case):
         rows = {each.partition_index: each for each in self.trio.partitions(topic, node)}
         return bool(rows[partition].leader_id == leader)
 
-    def _coordinates(self, node: int, transactional_id: str) -> bool:
+    def _knows_transaction(self, node: int, transactional_id: str, coordinator: int) -> bool:
+        """Whether a broker coordinates the transaction if it should, and knows that it does not if it should not."""
         [found] = self.trio.ask(node, describe_request(transactional_id)).transaction_states
-        return found.error_code not in NOT_YET
+        return (found.error_code not in NOT_YET) is (node == coordinator)
+
+    def _knows_group(self, node: int, group: str, coordinator: int) -> bool:
+        [found] = self.trio.ask(node, describe_groups.Request(groups=[group])).groups
+        return (found.error_code not in NOT_YET) is (node == coordinator)
 
 
 def _is_of_group(request: Struct) -> bool:

@@ -14,6 +14,7 @@ from .group_mutants import GROUP_MUTANTS
 from .mutants import MUTANTS, Mutant, source_of
 from .peer import Peer, Scenario
 from .scenarios import SCENARIOS
+from .transaction_mutants import TRANSACTION_MUTANTS
 
 MUTATED = Path(__file__).with_name("mutated.py")
 LEAST = 20  # mutants
@@ -94,7 +95,7 @@ def test_all_faults_but_two_at_the_most_are_seen(seen: dict[str, list[str]]) -> 
 def test_control_without_a_fault_all_is_equal(ours: Peer, stock: Peer) -> None:
     comparison = Comparison(ours, stock, "control-")
     try:
-        for mutant in (*MUTANTS, *GROUP_MUTANTS):
+        for mutant in (*MUTANTS, *GROUP_MUTANTS, *TRANSACTION_MUTANTS):
             scenario = scenario_of(mutant)
             for version in {scenario.versions[-1], scenario.versions[0]}:
                 assert comparison.differences(scenario, version) == [], scenario.label

@@ -22,6 +22,7 @@ from isthmus.protocol.messages import (
 from isthmus.protocol.schema import Struct
 
 from .normalise import VOLATILE
+from .peer import ERROR_CODES
 from .versions import STOCK
 from .wire import Connection, plain
 
@@ -63,15 +64,24 @@ class Trio:
         highest = STOCK[type(request).API.key][1] if type(request).API.key in STOCK else type(request).API.max_version
         return self._connections[address].ask(request, highest if version is None else version)
 
-    def keep(self, what: str, node: int, request: Struct, version: int | None = None, controller: bool = False) -> Any:
-        """Ask, and keep the answer to be compared."""
+    def keep(
+        self,
+        what: str,
+        node: int,
+        request: Struct,
+        version: int | None = None,
+        controller: bool = False,
+        only: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Ask, and keep the answer to be compared; `only` cuts it."""
         api = type(request).API
         try:
             answer = self.ask(node, request, version, controller)
         except OSError as error:
             raise AssertionError(f"{self.name}: {what}, {api.name} at {node}: {error!r}") from error
         used = version if version is not None else STOCK.get(api.key, (0, api.max_version))[1]
-        found = self._own(plain(answer, used))
+        kept = plain(answer, used)
+        found = self._own(only(kept) if only else kept)
         label = f"{what}: {api.name} v{used} at {'a controller' if controller else node}"
         self.answers.setdefault(label, []).append(found)
         self.codes += [(api.key, code) for code in _codes(found)]
@@ -179,7 +189,7 @@ _NOBODY: Any = _Nobody()
 def _codes(answer: Any) -> Iterator[int]:
     if isinstance(answer, dict):
         for key, value in answer.items():
-            if key == "error_code" and value:
+            if key in ERROR_CODES and value:
                 yield value
             else:
                 yield from _codes(value)

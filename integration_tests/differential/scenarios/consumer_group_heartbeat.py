@@ -439,15 +439,25 @@ def an_assignor_of_the_members_choice(case: Case, assignor: str) -> None:
 @SCENARIOS.success(68, ends=True)
 def the_assignor_that_most_members_like(case: Case) -> None:
     group = Consumers(case)
-    likes = {"a": "range", "b": "uniform", "c": "range", "d": None}
+    likes = {"a": "range", "b": "range", "c": "uniform", "d": None}
     for name, assignor in likes.items():
         group.join(name, server_assignor=assignor)
         group.settle()
         group.see()
-    for name in ("c", "a"):
-        group.ask(name, group.beat_request(name, server_assignor="uniform"))
-        group.settle()
-        group.see()
+    group.ask("b", group.beat_request("b", server_assignor="uniform"))
+    group.settle()
+    group.see()
+
+
+@SCENARIOS.success(68)
+def two_assignors_that_equally_many_like(case: Case) -> None:
+    group = Consumers(case)
+    case.group_logs.clear()
+    group.join("a", server_assignor="range")
+    group.join("b", server_assignor="uniform")
+    for name in ("a", "b", "a", "b"):
+        group.ask(name, group.owned_request(name))
+    group.see()
 
 
 @SCENARIOS.success(68, ends=True)

@@ -1,0 +1,231 @@
+"""Brokers whose transactions or consumer groups are wrong in one place: what their scenarios must notice."""
+
+from __future__ import annotations
+
+from .mutants import APIS, BROKER, Mutant
+
+COORDINATORS = f"{BROKER}.coordinators"
+TRANSACTIONS = f"{COORDINATORS}.transactions"
+TABLE = f"{TRANSACTIONS}.states"
+DECISIONS = f"{TRANSACTIONS}.transaction"
+CONSUMERS = f"{COORDINATORS}.consumer_groups"
+
+TRANSACTION_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a_producer_that_starts_anew_leaves_what_is_under_way",
+        TABLE,
+        "Event.INIT:           (_init, _fenc,",
+        "Event.INIT:           (_init, _init,",
+        "what_is_under_way_is_ended_first",
+    ),
+    Mutant(
+        "partitions_can_be_verified_while_markers_are_written",
+        TABLE,
+        "Event.VERIFY:         (_look, _look, _wait, _wait,",
+        "Event.VERIFY:         (_look, _look, _look, _look,",
+        "asks_whether_partitions_are_in_a_transaction-PrepareCommit",
+    ),
+    Mutant(
+        "a_commit_can_follow_an_abort",
+        TABLE,
+        "Event.COMMIT:         (_bad,  _pcom, _wait, _wait, _ok,   _bad)",
+        "Event.COMMIT:         (_bad,  _pcom, _wait, _wait, _ok,   _ok )",
+        "ends_a_transaction_the_other_way_with_the_epoch_it_had-abort",
+    ),
+    Mutant(
+        "nothing_can_be_aborted_that_has_nothing_in_it",
+        TABLE,
+        "Event.ABORT_RAISING:  (_pabo, _pabo, _wait, _wait, _pabo, _pabo)",
+        "Event.ABORT_RAISING:  (_bad,  _pabo, _wait, _wait, _bad,  _bad )",
+        "ends_the_next_transaction_without_anything_in_it-CompleteCommit",
+    ),
+    Mutant(
+        "a_commit_whose_answer_was_lost_is_fenced",
+        TABLE,
+        "Event.COMMIT_AGAIN:   (_old,  _old,  _wait, _wait, _ok, ",
+        "Event.COMMIT_AGAIN:   (_old,  _old,  _wait, _wait, _old,",
+        "ends_a_transaction_again_with_the_epoch_it_had-commit",
+    ),
+    Mutant(
+        "strangers_are_known_before_what_is_under_way",
+        DECISIONS,
+        "    if busy or known.state in DECIDED:\n        return _BUSY\n    if error := _stranger(known, given):",
+        "    if error := _stranger(known, given):",
+        "adds_partitions_as_another_producer-PrepareCommit",
+    ),
+    Mutant(
+        "an_end_raises_the_epoch_by_two",
+        DECISIONS,
+        "to, now_ms, epoch=min(known.epoch + 1, LAST_EPOCH + 1), last_epoch=known.epoch,",
+        "to, now_ms, epoch=min(known.epoch + 2, LAST_EPOCH + 1), last_epoch=known.epoch,",
+        "ends_a_transaction-commit",
+    ),
+    Mutant(
+        "any_epoch_of_a_producer_is_good",
+        DECISIONS,
+        "elif known.epoch in (NO_EPOCH, given.epoch):",
+        "elif True:",
+        "ids_and_epochs_that_a_producer_has_not-Empty",
+    ),
+    Mutant(
+        "an_answer_that_was_lost_fences_its_producer",
+        DECISIONS,
+        "    elif given.epoch != known.last_epoch:\n",
+        "    else:\n",
+        "a_producer_asks_again_with_the_epoch_before-Empty",
+    ),
+    Mutant(
+        "another_timeout_is_not_taken",
+        DECISIONS,
+        "new = known.moved(to, now_ms, timeout_ms=timeout_ms,",
+        "new = known.moved(to, now_ms, timeout_ms=known.timeout_ms or timeout_ms,",
+        "a_new_timeout_comes_with_the_next_epoch",
+    ),
+    Mutant(
+        "records_do_not_tell_of_the_clients_version",
+        DECISIONS,
+        "partitions=added, start_ms=start_ms, client_version=version)",
+        "partitions=added, start_ms=start_ms)",
+        "appends_in_a_transaction-commit",
+    ),
+    Mutant(
+        "what_is_complete_keeps_its_partitions",
+        DECISIONS,
+        "return known.moved(to, now_ms, partitions=frozenset(), producer_id=producer_id,",
+        "return known.moved(to, now_ms, producer_id=producer_id,",
+        "ends_a_transaction-commit",
+    ),
+    Mutant(
+        "some_partitions_are_added_without_the_others",
+        f"{TRANSACTIONS}.requests",
+        "refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)",
+        "refused = dict.fromkeys(places, ErrorCode.NONE)",
+        "adds_partitions_that_are_not_there",
+    ),
+    Mutant(
+        "old_clients_are_told_what_they_do_not_know",
+        f"{TRANSACTIONS}.requests",
+        "if code == ErrorCode.PRODUCER_FENCED and version < fenced_since:",
+        "if False:",
+        "adds_a_group_as_another_producer-Empty",
+    ),
+    Mutant(
+        "how_long_a_transaction_lasts_is_not_looked_at",
+        f"{TRANSACTIONS}.listing",
+        "and not 0 <= request.duration_filter >= now_ms - found.start_ms",
+        "and True",
+        "lists_transactions_by_how_long_they_last",
+    ),
+    Mutant(
+        "a_state_that_is_none_filters_nothing",
+        f"{TRANSACTIONS}.listing",
+        "and (not request.state_filters or found.state in states)",
+        "and (not states or found.state in states)",
+        "lists_transactions_by_what_is_no_state",
+    ),
+    Mutant(
+        "markers_say_the_contrary",
+        f"{BROKER}.storage.log.transactions",
+        "COMMIT if is_commit else ABORT",
+        "ABORT if is_commit else COMMIT",
+        "writes_markers-commit",
+    ),
+    Mutant(
+        "what_was_aborted_begins_with_its_marker",
+        f"{BROKER}.storage.log.transactions",
+        "return AbortedTransaction(producer_id, start, last_offset, stable)",
+        "return AbortedTransaction(producer_id, last_offset, last_offset, stable)",
+        "reads_a_transaction_in_each_state-CompleteAbort",
+    ),
+    Mutant(
+        "partitions_are_added_by_requests_alone",
+        f"{BROKER}.server.unverified",
+        "ADDS_SINCE = 12",
+        "ADDS_SINCE = 14",
+        "appends_to_a_partition_that_was_not_added-Empty",
+    ),
+    Mutant(
+        "pending_offsets_are_stable",
+        f"{COORDINATORS}.pending_offsets",
+        "return (topic, partition) in self._groups.get(group_id, ())",
+        "return False",
+        "reads_offsets_that_a_transaction_changes-open",
+    ),
+    Mutant(
+        "aborted_offsets_count",
+        f"{COORDINATORS}.offsets",
+        "            if not is_committed:\n                continue\n",
+        "",
+        "reads_offsets_of_a_transaction-abort",
+    ),
+    Mutant(
+        "of_offsets_the_one_whose_marker_comes_last_counts",
+        f"{COORDINATORS}.offsets",
+        "if before is None or before.record_offset < committed.record_offset:",
+        "if True:",
+        "commits_what_a_transaction_commits_too-commit",
+    ),
+    Mutant(
+        "a_marker_for_what_is_not_there_looks_for_a_leader",
+        f"{APIS}.write_txn_markers",
+        "raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,",
+        "raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER,",
+        "marks_what_is_not_there",
+    ),
+    Mutant(
+        "partitions_have_two_owners",
+        f"{CONSUMERS}.reconciliation",
+        "return is_own or self._partition_epoch(topic_id, partition) == NOBODY",
+        "return True",
+        "partitions_are_given_up_before_they_are_given",
+    ),
+    Mutant(
+        "members_go_on_before_they_have_given_up",
+        f"{CONSUMERS}.reconciliation",
+        "return member.moved_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)",
+        "return member.moved_to(self._target_epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)",
+        "partitions_are_given_up_before_they_are_given",
+    ),
+    Mutant(
+        "an_epoch_is_lost_with_an_answer",
+        f"{CONSUMERS}.heartbeat",
+        "if epoch < member.epoch and epoch == member.previous_epoch and _is_within(owned, member):",
+        "if False:",
+        "the_epoch_before_is_taken_once_more",
+    ),
+    Mutant(
+        "the_place_of_a_static_member_can_be_taken",
+        f"{CONSUMERS}.heartbeat",
+        "if not is_classic and old.classic is None and old.epoch != PAUSED_EPOCH:",
+        "if False:",
+        "a_place_that_a_static_member_has",
+    ),
+    Mutant(
+        "who_tells_all_is_told_nothing",
+        f"{CONSUMERS}.heartbeat",
+        "is_told = is_joining or _is_full(request) or ",
+        "is_told = is_joining or ",
+        "a_heartbeat_with_all_that_there_is_to_tell",
+    ),
+    Mutant(
+        "a_group_stays_in_its_epoch_when_members_leave",
+        f"{CONSUMERS}.leaving",
+        "epoch = group.epoch + 1\n",
+        "epoch = group.epoch\n",
+        "members_leave-Stable",
+    ),
+    Mutant(
+        "target_assignments_do_not_wait",
+        f"{CONSUMERS}.target_assignment",
+        "return rules.wall_ms() >= group.assigned_at_ms + interval_ms",
+        "return True",
+        "a_target_assignment_waits_its_time",
+    ),
+    Mutant(
+        "offsets_are_committed_in_any_epoch",
+        f"{CONSUMERS}.commits",
+        "if since is None or epoch < since:",
+        "if since is None:",
+        "others_than_members_commit_to_a_consumer_group-Stable",
+    ),
+)
