@@ -183,14 +183,10 @@ class GroupHost:
     ) -> tuple[Partition, int]:
         """End a producer's transaction in a shard: its offsets count, or are forgotten.
 
-        Gives the partition, and the offset that its high watermark must reach. Raises KafkaError with what the
-        coordinator of the transaction is answered: NOT_LEADER_OR_FOLLOWER where groups cannot be used, in place of
-        codes that it does not know; INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS.
+        Gives the partition, and the offset that its high watermark must reach. Raises KafkaError as
+        `CoordinatorRuntime.active` and `Partition.write_marker`.
         """
-        try:
-            shard = self.shards.active(index)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
+        shard = self.shards.active(index)
         producer = Producer(producer_id, producer_epoch)
         offset = self.shards.complete_transaction(shard, producer, coordinator_epoch, committed, transaction_version)
         return shard.partition, offset

@@ -335,9 +335,8 @@ class CoordinatorRuntime(Generic[S]):
     def complete_transaction(
         self, shard: Shard[S], producer: Producer, coordinator_epoch: int, committed: bool, transaction_version: int
     ) -> int:
-        """Append a marker and replay it; gives the offset that the high watermark must reach. Raises KafkaError:
-        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, …"""
-        shard.partition.check_in_sync()
+        """Append a marker and replay it; gives the offset that the high watermark must reach. Raises KafkaError as
+        `Partition.write_marker`."""
         info = shard.partition.write_marker(
             *producer, committed, coordinator_epoch, transaction_version, self._runtime.wall_ms()
         )

@@ -187,7 +187,7 @@ async def test_a_shard_that_is_lost_while_the_coordinator_is_asked(desk: Desk, /
     assert await desk.txn_commit(5) == E.NOT_COORDINATOR
     with pytest.raises(KafkaError) as caught:
         await desk.end(7)
-    assert caught.value.code == E.NOT_LEADER_OR_FOLLOWER
+    assert caught.value.code == E.NOT_COORDINATOR
 
 
 @run_by(simulated, ready=False)
