@@ -117,6 +117,7 @@ class PartitionCore:
     _end_waiters: list[list]  # of the high watermark, a heap: [offset, sequence, callback (None once it is called)]
     _kept_waiters: list[list]  # of `kept_end`, in the same way
     _data_waiters: dict[int, Callable[[], None]]  # by sequence
+    _stable_waiters: dict[int, Callable[[], None]]  # the same: of consumers that read up to the stable offset
     _append_waiters: dict[int, Callable[[], None]]  # the same: of followers, which read up to the log's end
     _sequence: cython.longlong
 
@@ -134,6 +135,7 @@ class PartitionCore:
         self._end_waiters = []
         self._kept_waiters = []
         self._data_waiters = {}
+        self._stable_waiters = {}
         self._append_waiters = {}
         self._sequence = 0
 
@@ -160,17 +162,23 @@ class PartitionCore:
     @cython.exceptval(-1)
     def advance(self, offset: cython.longlong) -> cython.int:
         """Raise the high watermark to an offset, if it is lower, and wake who waits. Nothing else raises it."""
+        before: cython.longlong
+        moves: cython.bint
         unstable: UnstableTransactions
         if offset <= self.high_watermark:
             return 0
+        before = self.stable_offset()
         self.high_watermark = offset
         unstable = self.tail.producers.unstable
         if unstable.first < offset:
             unstable.commit(offset)
+        moves = self.stable_offset() > before
         if self._end_waiters:
             self.wake_end_waiters()
         if self._data_waiters:
             self.wake_data_waiters()
+        if moves and self._stable_waiters:
+            self.wake_stable_waiters()
         return 0
 
     @cython.ccall
@@ -237,6 +245,10 @@ class PartitionCore:
         Gives what cancels the wait."""
         return self._wait_in(self._data_waiters, callback)
 
+    def wait_for_stable(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """The same for consumers that read what transactions have committed: they see no more while one is open."""
+        return self._wait_in(self._stable_waiters, callback)
+
     def wait_for_append(self, callback: Callable[[], None]) -> Callable[[], None]:
         """The same for followers, which read up to the log's end."""
         return self._wait_in(self._append_waiters, callback)
@@ -260,6 +272,7 @@ class PartitionCore:
         self.wake_end_waiters()
         self._wake(self._kept_waiters, self.kept_end)
         self.wake_data_waiters()
+        self.wake_stable_waiters()
         self.wake_append_waiters()
 
     @cython.cfunc
@@ -281,6 +294,16 @@ class PartitionCore:
         """Consumers that wait are to look: there is more, or there will be none."""
         waiters: dict = self._data_waiters.copy()
         self._data_waiters.clear()
+        for callback in waiters.values():
+            callback()
+        return 0
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def wake_stable_waiters(self) -> cython.int:
+        """Consumers that wait for a transaction to end are to look."""
+        waiters: dict = self._stable_waiters.copy()
+        self._stable_waiters.clear()
         for callback in waiters.values():
             callback()
         return 0

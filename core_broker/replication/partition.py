@@ -402,6 +402,7 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self}: offset {offset} is past {self.high_watermark}")
         self.log.advance_start(before)
         self.core.wake_followers()
+        self.core.wake_stable_waiters()  # what is deleted belongs to no open transaction any more
         return before
 
     async def begin_at(self, offset: int) -> None:
@@ -504,6 +505,10 @@ class Partition:
     def wait_for_data(self, callback: Callable[[], None]) -> Cancel:
         """Call `callback()` once when consumers have more to read, or the partition is not served any more."""
         return self.core.wait_for_data(callback)
+
+    def wait_for_stable(self, callback: Callable[[], None]) -> Cancel:
+        """The same for those that read what transactions have committed."""
+        return self.core.wait_for_stable(callback)
 
     def wait_for_append(self, callback: Callable[[], None]) -> Cancel:
         """Call `callback()` once when followers have more to read, or the partition is not served any more."""

@@ -544,7 +544,8 @@ class _Fetch:
         if wanted.partition is not None:
             partition, wake = wanted.partition, partial(self._wake, wanted)
             if not self._follows:
-                wanted.cancel = partition.wait_for_data(wake)
+                wait = partition.wait_for_stable if self._committed else partition.wait_for_data
+                wanted.cancel = wait(wake)
             elif self._is_read(wanted):
                 wanted.cancel = both(partition.wait_for_append(wake), partition.wait_for_data(wake))
             else:

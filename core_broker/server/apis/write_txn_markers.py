@@ -78,6 +78,9 @@ def _write(marker: WritableTxnMarker, topic: str, index: int, context: Context) 
             if error.code in NOT_HERE:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
             raise
+    if partition.mirror_link and not partition.log.producers.is_in_transaction(marker.producer_id):
+        partition.check_leads()
+        return partition, 0  # it was added to a transaction, but only its mirror may write to it
     info = partition.write_marker(
         marker.producer_id,
         marker.producer_epoch,

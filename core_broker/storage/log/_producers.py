@@ -362,6 +362,11 @@ class ProducerStates:
         entry: ProducerEntry | None = self.entries.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
+    def is_in_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has an open transaction here, under any epoch."""
+        entry: ProducerEntry | None = self.entries.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0
+
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, bumps_epochs: bool, wall_ms: int
     ) -> VerificationGuard | None:

@@ -168,13 +168,29 @@ def test_read_committed_ends_at_the_first_open_transaction():
     assert partition.read(0, 100, read_committed=True) == 4
 
 
+def test_who_reads_committed_transactions_waits_until_one_ends():
+    partition, log = make()
+    unstable, seen = log.tail.producers.unstable, []
+    unstable.begin(0)
+    partition.wait_for_stable(lambda: seen.append(1))
+    partition.append(3, 0, 0)
+    assert seen == []
+    unstable.end(0, 3)
+    partition.append(1, 0, 0)
+    assert (seen, partition.last_stable_offset) == ([1], 4)
+    partition.wait_for_stable(lambda: seen.append(2))
+    partition.append(1, 0, 0)
+    assert seen == [1, 2]
+
+
 def test_closing_lets_go_of_all_who_wait():
     partition, _ = make()
     seen = []
     partition.wait_for_high_watermark(1, lambda: seen.append(1))
     partition.wait_for_data(lambda: seen.append(2))
+    partition.wait_for_stable(lambda: seen.append(3))
     partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted"))
-    assert seen == [1, 2]
+    assert seen == [1, 2, 3]
     with pytest.raises(KafkaError, match="deleted"):
         partition.append(1, 0, 0)
 

@@ -109,7 +109,14 @@ async def test_time_is_up_and_too_few_in_sync(serving, /):
 @run_by(serve)
 async def test_what_a_mirror_writes_is_not_ended_here(serving, /):
     await serving.topic("t", mirror_link="l", mirror_source_cluster_id="c")
+    assert await write(serving, marker(("t", 0))) == {(7, "t", 0): E.NONE}, "a producer has added it in vain"
+    partition = serving.replicas.get("t", 0)
+    assert partition.log.log_end_offset == 0
+    header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    now = serving.runtime.wall_ms()
+    partition.append(build_batch([(now, b"k", b"v", ())], **header), Origin.MIRROR, now)
     assert await write(serving, marker(("t", 0))) == {(7, "t", 0): E.POLICY_VIOLATION}
+    assert partition.log.log_end_offset == 1
 
 
 class Groups:
