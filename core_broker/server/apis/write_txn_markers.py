@@ -1,6 +1,6 @@
 """WriteTxnMarkers (key 27): a transaction's coordinator, or an administrator, ends transactions at their partitions.
 
-v1: flexible. v2: the version of transactions; from 2 on a marker has the producer's next epoch (KIP-1228). Each marker
+v1: flexible. v2: the version of transactions; in 2 a marker has the producer's next epoch (KIP-1228). Each marker
 is answered when it is committed, as for acks=all. Those for groups' offsets go to the groups' coordinator, which ends
 the offsets' part of the transaction with them. What is told of a partition twice is told once, the last of it, as in
 Kafka: a marker that was written may be written again.
@@ -64,6 +64,8 @@ def _write(marker: WritableTxnMarker, topic: str, index: int, context: Context) 
     partition = services.replicas.partitions.get(topic, {}).get(index)
     if partition is None or partition.failure is not None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker")
+    if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker of no producer, or of no version")  # as Kafka has it
     if topic == CONSUMER_OFFSETS:
         try:
             return services.groups.host.complete_transaction(

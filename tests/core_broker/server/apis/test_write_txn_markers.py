@@ -156,6 +156,15 @@ async def test_the_coordinator_of_groups_ends_what_is_of_groups(serving, /, erro
 
 
 @run_by(serve)
+async def test_a_marker_is_of_a_producer_and_of_a_version(serving, /):
+    await serving.topic("t")
+    for pid, wrong in ((-1, {"pid": -1}), (7, {"epoch": -1}), (7, {"version": -1})):
+        assert await write(serving, marker(("t", 0), **wrong)) == {(pid, "t", 0): E.UNKNOWN_SERVER_ERROR}
+    assert serving.replicas.get("t", 0).log.log_end_offset == 0
+    assert await write(serving, marker(("t", 0))) == {(7, "t", 0): E.NONE}, "there is nothing to end"
+
+
+@run_by(serve)
 async def test_nothing_to_end(serving, /):
     assert await write(serving) == {}
     assert await write(serving, marker()) == {}
