@@ -331,7 +331,7 @@ class Partition:
     ) -> AppendInfo:
         """End a producer's transaction in this log, for its coordinator or an administrator (KIP-664).
 
-        It has ended for readers once the high watermark has passed the marker. transaction_version: in 2 the
+        It has ended for readers once the high watermark has passed the marker. transaction_version: from 2 on the
         marker has the producer's next epoch (KIP-890), and one that was written already may come again (KIP-1228).
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_LEADER_OR_FOLLOWER,

@@ -1,6 +1,6 @@
 """WriteTxnMarkers (key 27): a transaction's coordinator, or an administrator, ends transactions at their partitions.
 
-v1: flexible. v2: the version of transactions; in 2 a marker has the producer's next epoch (KIP-1228). Each marker
+v1: flexible. v2: the version of transactions; from 2 on a marker has the producer's next epoch (KIP-1228). Each marker
 is answered when it is committed, as for acks=all. Those for groups' offsets go to the groups' coordinator, which ends
 the offsets' part of the transaction with them. What is told of a partition twice is told once, the last of it, as in
 Kafka: a marker that was written may be written again.

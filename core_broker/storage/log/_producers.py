@@ -32,7 +32,7 @@ NO_EPOCH = -1
 LAST_EPOCH = 2**15 - 1  # of a producer id; what comes then has another id
 BATCHES_KEPT = 5  # a producer has at most five requests in flight
 VERIFICATIONS_MAX = 10_000  # that are under way in a log; the oldest goes first, and must be begun again
-BUMPED_EPOCHS = 2  # version of transactions whose markers have the producer's next epoch (KIP-890, KIP-1228)
+BUMPED_EPOCHS = 2  # version of transactions from which on a marker has the producer's next epoch (KIP-890, KIP-1228)
 
 _BATCHES_KEPT: cython.int = BATCHES_KEPT
 _ALL_STABLE: cython.longlong = 2**63 - 1
@@ -341,7 +341,7 @@ class ProducerStates:
             return
         # A marker that has been written, and is told again, has the epoch that it brought.
         is_again = epoch == entry.epoch and (entry.transaction_start < 0 or epoch == LAST_EPOCH)
-        if transaction_version == BUMPED_EPOCHS and epoch <= entry.epoch and not is_again:
+        if transaction_version >= BUMPED_EPOCHS and epoch <= entry.epoch and not is_again:
             raise KafkaError.of(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"a transaction of producer {producer_id} ends with epoch {epoch}, not after epoch {entry.epoch}",

@@ -166,10 +166,10 @@ def test_a_marker_of_an_older_coordinator_is_fenced(files, tmp_path):
         (2, 4, E.INVALID_PRODUCER_EPOCH),
         (2, 5, E.INVALID_PRODUCER_EPOCH),
         (2, 6, None),
-        (3, 5, None),
+        (3, 5, E.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_a_marker_has_the_producers_epoch_or_in_version_2_the_next(files, tmp_path, version, epoch, code):
+def test_a_marker_has_the_producers_epoch_or_from_version_2_on_the_next(files, tmp_path, version, epoch, code):
     log = open_log(files, tmp_path)
     send(log, epoch=5, guard=verify(log, epoch=5))
     if code is None:
