@@ -114,7 +114,8 @@ DIFFERENCES: dict[int, str] = {
     "index) end with a whole batch; Kafka's end with a part of the next one, which clients ask for again. An id of "
     "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR). A leader that the controller may "
     "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, or with records of a later leader, "
-    "and a follower is OFFSET_NOT_AVAILABLE to them, else OFFSET_OUT_OF_RANGE",
+    "and a follower is OFFSET_NOT_AVAILABLE to them, else OFFSET_OUT_OF_RANGE. A last stable offset is not before the "
+    "log's start; Kafka's may be, where the first records of a batch within an open transaction are deleted",
     2: "ListOffsets by a timestamp finds the first record that exists; Kafka's may be one that was deleted, or none. "
     "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
     "KAFKA_STORAGE_ERROR. A leader that the controller may have fenced meanwhile tells consumers the earliest offset "
