@@ -214,6 +214,8 @@ class Producer:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
+            if self._transactions is not None:
+                self._transactions.stop()
             for topic in list(self._waiting):
                 self._fail_waiting(topic, ClientError(f"topic {topic}: {CLOSED}; it is not in the log"))
             await self._sender.close()

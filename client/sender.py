@@ -15,7 +15,7 @@ from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ..protocol.messages import describe_producers, produce
 from ..protocol.primitives import ZERO_UUID
 from .accumulator import OUT_OF_TURN, Accumulator, Batch
-from .cluster import Client
+from .cluster import BACKOFF_MAX_MS, Client
 from .connection import Connection
 from .errors import ClientError, ConnectionLost, DeliveryTimeout, UnsupportedVersion
 from .operation import SILENT_S
@@ -359,7 +359,9 @@ class Sender:
         elif error is not None:
             self._give_up(each, batch, error)
         elif answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:  # markers of the last one are being written
-            each.hold(self._loop.time() + CONCURRENT_PAUSE_S, self.client.leader(each.tp))
+            pause_s = min(CONCURRENT_PAUSE_S * 2.0 ** min(each.failures, 10), BACKOFF_MAX_MS / 1000)
+            each.hold(self._loop.time() + pause_s, self.client.leader(each.tp))
+            each.failures += 1
         elif answer.error_code not in OUT_OF_TURN:
             if self.client.leader(each.tp) in (None, node):  # otherwise the answer has told who leads it now
                 self._back_off(each)

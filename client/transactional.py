@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import add_offsets_to_txn, add_partitions_to_txn, end_txn, init_producer_id, txn_offset_commit
-from .cluster import REQUEST_TIMEOUT_MS, Client
+from .cluster import BACKOFF_MAX_MS, REQUEST_TIMEOUT_MS, Client
 from .coordinator import GROUP, TRANSACTION, Coordinator
 from .errors import ClientError, OperationTimeout
 from .transactions import LOST_EPOCH, Event, Progress, State, Step, Verdict, is_time_over, verdict
@@ -30,7 +30,7 @@ EPOCH_PER_TRANSACTION = 2  # its level from which part two of KIP-890 holds
 PRODUCE_UP_TO, END_UP_TO, OFFSETS_UP_TO = 11, 4, 4
 ADD_UP_TO = 3  # versions of AddPartitionsToTxn that clients may send
 OFFSETS_BY_NAME_UP_TO = 5  # versions of TxnOffsetCommit that name topics
-PAUSE_MS = 20.0  # while markers of the last transaction are being written
+PAUSE_MS = 20.0  # the first, where the last transaction has not ended everywhere
 
 
 class Records(Protocol):
@@ -112,8 +112,7 @@ class Transactions:
                 "caller was cancelled: commit_transaction() tells it"
             )
         if self._ending is not None:
-            await asyncio.wait([self._ending])
-            self._ending = None
+            await self._ended(self._ending)
         if self.progress.state is State.ABORTING:
             await self.abort()
         self.progress.move(Event.BEGIN)
@@ -168,7 +167,7 @@ class Transactions:
         )
 
     async def end(self) -> None:
-        """Before the producer is closed: abort what is open, or wait for the commit under way."""
+        """Before the producer is closed: abort what is open, or wait for the end under way."""
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending])
@@ -177,8 +176,13 @@ class Transactions:
         except (KafkaError, ClientError) as error:
             log.warning("%s: %s", self.left_open, error)
 
+    def stop(self) -> None:
+        """Nothing is sent any more: what is not acknowledged by now must not be committed."""
+        if self.progress.state in (State.OPEN, State.FLUSHING):
+            self.failed(Step.WRITE, ClientError("the producer was closed"))
+
     async def close(self) -> None:
-        """Release everything; a commit or an abort under way is left as it is."""
+        """Release everything; an end under way is left as it is."""
         jobs = [*self._jobs, *([self._ending] if self._ending is not None else [])]
         for job in jobs:
             job.cancel()
@@ -274,7 +278,7 @@ class Transactions:
                         producer_epoch=self.epoch,
                         group_id=group.group_id,
                     ),
-                    lambda answer: answer.error_code,
+                    _of_answer,
                 )
             step = Step.COMMIT_OFFSETS
             self._is_begun = True
@@ -331,9 +335,16 @@ class Transactions:
         elif self._ends_by is not step:
             raise self.progress.refusal()
         ending = self._ending
-        await asyncio.wait([ending])
-        self._ending = None
+        await self._ended(ending)
+        if ending.cancelled():
+            raise self._unknown(ClientError("the producer was closed"))
         ending.result()
+
+    async def _ended(self, ending: asyncio.Task[None]) -> None:
+        """Wait for it; from then on its outcome is known to somebody."""
+        await asyncio.wait([ending])
+        if self._ending is ending:
+            self._ending = None
 
     async def _commit(self) -> None:
         try:
@@ -394,7 +405,7 @@ class Transactions:
         )
         most_version = None if self._has_epochs else END_UP_TO
         try:
-            answer = await self._ask(step, self._coordinator, request, lambda answer: answer.error_code, most_version)
+            answer = await self._ask(step, self._coordinator, request, _of_answer, most_version)
         except KafkaError as error:
             if step is Step.COMMIT or is_time_over(error) or verdict(step, error) is not Verdict.RENEW:
                 raise
@@ -414,7 +425,7 @@ class Transactions:
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
         )
-        answer = await self._ask(Step.INIT, self._coordinator, request, lambda answer: answer.error_code)
+        answer = await self._ask(Step.INIT, self._coordinator, request, _of_answer)
         self._take(answer)
         self._must_renew = False
 
@@ -432,41 +443,59 @@ class Transactions:
         step: Step,
         coordinator: Coordinator,
         request: Any,
-        code_of: Callable[[Any], int],
+        code_of: Callable[[Any], tuple[int, str]],
         most_version: int | None = None,
     ) -> Any:
-        """The answer, after as many attempts as there is time for. Raises what another attempt cannot help against."""
+        """The answer, after as many attempts as there is time for. Raises what another attempt cannot help against.
+        code_of: the error of an answer, and of which topic or partition it is."""
+        pauses_ms = pauses()
         async with self.client.operation(self._what(step), self.max_block_ms) as operation:
             while True:
                 error: KafkaError | ClientError
                 pause_ms = None
                 try:
                     answer = await coordinator.ask(request, REQUEST_TIMEOUT_MS, most_version)
-                    code = code_of(answer)
+                    code, what = code_of(answer)
                     coordinator.heard(code)
                     if not code:
                         return answer
-                    error = KafkaError.of(code, KafkaError.of(code).message)
-                    pause_ms = PAUSE_MS if code == ErrorCode.CONCURRENT_TRANSACTIONS else None
+                    error = KafkaError.of(code, what + KafkaError.of(code).message)
+                    pause_ms = next(pauses_ms) if code == ErrorCode.CONCURRENT_TRANSACTIONS else None
                 except (KafkaError, ClientError) as failed:
                     error = failed
                 await operation.again(error, pause_ms)
 
 
-def _of_partitions_added(answer: Any) -> int:
-    codes = [
-        each.partition_error_code
+def pauses() -> Iterator[float]:
+    """In ms, while markers of the last transaction are being written, which takes a moment as a rule."""
+    pause_ms = PAUSE_MS
+    while True:
+        yield pause_ms
+        pause_ms = min(2 * pause_ms, BACKOFF_MAX_MS)
+
+
+def _of_answer(answer: Any) -> tuple[int, str]:
+    return answer.error_code, ""
+
+
+def _of_partitions_added(answer: Any) -> tuple[int, str]:
+    return _worst(
+        (each.partition_error_code, f"{topic.name}-{each.partition_index}: ")
         for topic in answer.results_by_topic_v3_and_below
         for each in topic.results_by_partition
-    ]
-    return _worst(codes)
+    )
 
 
-def _of_offsets(answer: Any) -> int:
-    return _worst([each.error_code for topic in answer.topics for each in topic.partitions])
+def _of_offsets(answer: Any) -> tuple[int, str]:
+    return _worst(
+        (each.error_code, f"{topic.name}-{each.partition_index}: ")
+        for topic in answer.topics
+        for each in topic.partitions
+    )
 
 
-def _worst(codes: list[int]) -> int:
+def _worst(codes: Iterable[tuple[int, str]]) -> tuple[int, str]:
     """Of the errors of one answer one that no other attempt can help against, if there is one."""
-    errors = [code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED]
-    return next((code for code in errors if not KafkaError.of(code).retriable), errors[0] if errors else 0)
+    errors = [each for each in codes if each[0] and each[0] != ErrorCode.OPERATION_NOT_ATTEMPTED]
+    lasting = [each for each in errors if not KafkaError.of(each[0]).retriable]
+    return next(iter(lasting or errors), (0, ""))

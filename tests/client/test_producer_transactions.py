@@ -447,6 +447,85 @@ async def test_a_close_without_a_coordinator_ends_in_time(world: World, /, caplo
 
 
 @both
+async def test_a_producer_that_is_closed_while_it_commits_commits_no_part(world: World, /) -> None:
+    broker, producer = await started(world, 2)
+    answers = [lambda _: SILENCE] * 9
+    await producer.begin_transaction()
+    await producer.send("t", b"x", partition=0)
+    broker.script["produce"].extend(answers)
+    producer.send("t", b"y", partition=1)
+    committing = asyncio.ensure_future(producer.commit_transaction())
+    while len(broker.requests("produce")) < 2:
+        await asyncio.sleep(0.001)
+    await producer.close(timeout_ms=1_000)
+    with pytest.raises(TransactionAborted, match="the producer was closed"):
+        await committing
+    assert not broker.requests("end_txn")
+    await asyncio.sleep(61)
+    assert broker.transactions["mine"].stage is Stage.ABORTED
+
+
+@both
+async def test_a_commit_whose_producer_is_closed_says_that_its_outcome_is_not_known(world: World, /) -> None:
+    broker, producer = await started(world)
+    broker.script["end_txn"].extend([lambda _: SILENCE] * 9)
+    await producer.begin_transaction()
+    await producer.send("t", b"x")
+    committing = asyncio.ensure_future(producer.commit_transaction())
+    while not broker.requests("end_txn"):
+        await asyncio.sleep(0.001)
+    await producer.close(timeout_ms=1_000)
+    with pytest.raises(OperationTimeout, match="not known: the producer was closed"):
+        await committing
+
+
+@both
+async def test_two_tasks_that_wait_for_an_abort_begin_one_transaction(world: World, /) -> None:
+    broker, producer = await started(world)
+    await producer.begin_transaction()
+    await producer.send("t", b"x")
+    broker.script["end_txn"].append(lambda _: end_txn.Response(error_code=ErrorCode.NOT_COORDINATOR))
+    aborting = asyncio.ensure_future(producer.abort_transaction())
+    await asyncio.sleep(0)
+    aborting.cancel()
+
+    async def work(value: bytes) -> bool:
+        try:
+            async with producer.transaction():
+                producer.send("t", value)
+            return True
+        except ClientError:
+            return False
+
+    done = await asyncio.gather(work(b"a"), work(b"b"))
+    assert sorted(done) == [False, True]
+    assert await committed(world) == [b"a" if done[0] else b"b"]
+
+
+@pytest.mark.parametrize("lasting", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+@run_by(simulate, broker=classic)
+async def test_a_partition_that_cannot_be_added_is_named(world: World, /, lasting: ErrorCode) -> None:
+    broker, producer = await started(world, 3, max_block_ms=3_000)
+    codes = [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lasting]
+
+    def refuse(message: Any) -> Any:
+        answer = broker.on_add_partitions_to_txn(message)
+        for each in answer.results_by_topic_v3_and_below[0].results_by_partition:
+            each.partition_error_code = codes[each.partition_index]
+        return answer
+
+    broker.script["add_partitions_to_txn"].extend([refuse] * 20)
+    with pytest.raises(TransactionAborted, match=r"adding partitions: .*t-[12]: ") as caught:
+        async with producer.transaction():
+            await asyncio.gather(*(producer.send("t", b"x", partition=p) for p in range(3)))
+    assert isinstance(caught.value.__cause__, KafkaError) and caught.value.__cause__.code == lasting
+    broker.script["add_partitions_to_txn"].clear()
+    async with producer.transaction():
+        producer.send("t", b"y")
+    assert await committed(world, 3) == [b"y"]
+
+
+@both
 async def test_records_outside_of_a_transaction_are_refused(world: World, /) -> None:
     _, producer = await started(world)
     with pytest.raises(ClientError, match="no transaction is open: begin one first"):
