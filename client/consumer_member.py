@@ -18,7 +18,13 @@ from .membership import Subscription
 from .types import TopicPartition
 
 JOIN, LEAVE, LEAVE_FOR_NOW = 0, -1, -2  # member epochs
-PUT_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+PUT_OUT = frozenset(
+    {
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,  # a coordinator that has lost the group, which who joins makes anew
+    }
+)
 
 
 class Phase(Enum):
