@@ -18,13 +18,7 @@ from .membership import Subscription
 from .types import TopicPartition
 
 JOIN, LEAVE, LEAVE_FOR_NOW = 0, -1, -2  # member epochs
-PUT_OUT = frozenset(
-    {
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.GROUP_ID_NOT_FOUND,  # a coordinator that has lost the group, which who joins makes anew
-    }
-)
+PUT_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 class Phase(Enum):
@@ -183,6 +177,11 @@ class ConsumerMember:
             self._on(Event.PUT_OUT)
             if not self.holdings.is_lost:
                 self._on(Event.POLLED)
+
+    def is_unknown(self, code: int) -> bool:
+        """Whether an error says no more than that the coordinator does not have this member, as one that has lost the
+        group, which who joins makes anew. (To who joins the same code says that the group is of another kind.)"""
+        return code in PUT_OUT or (code == ErrorCode.GROUP_ID_NOT_FOUND and self.phase is Phase.IN)
 
     def refused(self) -> None:
         self._on(Event.REFUSED)

@@ -191,6 +191,23 @@ async def test_what_another_attempt_cannot_help_is_raised_and_the_next_poll_trie
 
 
 @run_by(simulate)
+async def test_a_group_that_its_coordinator_has_lost_is_made_anew_and_one_of_another_kind_is_told_of(
+    world: World, /
+) -> None:
+    """By the same code."""
+    Served(world)
+    one = await reader(world)
+    await poll_until(one, owned=[[0, 1, 2, 3]])
+    script = world.brokers[1].script[BEAT]
+    script.append(lambda _: wire.Response(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+    await polled(one, until=lambda: len(one.calls) == 3)
+    assert one.calls[1:] == [("lost", [0, 1, 2, 3]), ("+", [0, 1, 2, 3])]
+    script.extend([lambda _: wire.Response(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="it is classic")] * 2)
+    with pytest.raises(KafkaError, match="group g: it is classic"):
+        await one.consumer.poll(10_000)
+
+
+@run_by(simulate)
 async def test_a_cluster_without_the_protocol_is_told_of(world: World, /) -> None:
     Served(world)
     del world.brokers[1].versions[wire.API.key]
