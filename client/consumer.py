@@ -35,6 +35,13 @@ class Consumer:
     client_rack: where the consumer is; it reads from a replica there if the cluster names one (KIP-392), else from the
     leader.
 
+    With a group_id it can be a member of a group. group_protocol: classic, or consumer (KIP-848). group_instance_id: of
+    a static member (KIP-345). rebalance_timeout_ms: for which the group waits for it, 60 s. max_poll_interval_ms: a
+    member that is not polled for so long leaves until its next poll, 300 s; None: never. Of classic members only:
+    session_timeout_ms, 10 s; heartbeat_interval_ms, 1 s; assignors: names in the order of preference; if all of them
+    are cooperative, which cooperative-sticky is, so is the member (KIP-429). Of the consumer protocol only:
+    server_assignor, such as uniform or range. An option of the other protocol raises ClientError.
+
     `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
     that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
     another assignment or a rebalance."""

@@ -12,7 +12,7 @@ from .membership import Membership, Polls
 
 CLASSIC, CONSUMER = "classic", "consumer"
 SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS = 10_000, 1_000  # of classic members
-ASSIGNORS = ("range", "cooperative-sticky")  # Kafka's default
+ASSIGNORS = ("range", "cooperative-sticky", "roundrobin")  # Kafka's default, and aiokafka's
 
 
 def new_membership(
