@@ -21,7 +21,7 @@ from .coordinator import COORDINATOR_GONE, Coordinator
 from .errors import ClientError
 from .holdings import Holdings, Step
 from .membership import LEAVE_TIMEOUT_MS, Heart, Polls, Subscription
-from .patterns import matching
+from .patterns import check_pattern, matching
 from .types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
@@ -89,6 +89,8 @@ class ClassicMembership:
         return self.must_join or self._joining is not None or self.holdings.step() is not None
 
     def subscribe(self, subscription: Subscription) -> None:
+        if subscription.pattern is not None:
+            check_pattern(subscription.pattern)
         self.subscription = subscription
         self.topics = list(subscription.topics)
         self._must_join()

@@ -12,15 +12,15 @@ from .errors import ClientError
 from .membership import Membership
 from .types import TopicPartition
 
-PUT_OUT = frozenset(
+NOT_THIS_MEMBER = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-NOT_NOW = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})
 NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
 
 
@@ -99,7 +99,7 @@ async def commit_offsets(
         # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
         raise not_a_member(group, ErrorCode.UNKNOWN_MEMBER_ID)
     generation, given_up = membership.generation, membership.holdings.given_up
-    request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
+    request = offset_commit.Request(
         group_id=group,
         generation_id_or_member_epoch=generation if as_member else -1,
         member_id=membership.member_id if as_member else "",
@@ -108,33 +108,40 @@ async def commit_offsets(
     )
     async with membership.coordinator.client.operation(f"commit of group {group}", timeout_ms) as operation:
         while True:
-            error: KafkaError | ClientError
             try:
-                answer = await membership.coordinator.ask(request, most_version=NAMES_UP_TO)
-                codes = {
-                    p.error_code: (topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions
-                }
-                codes.pop(0, None)
-                code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
-                membership.coordinator.heard(code)
-                if not code:
-                    return
-                error = KafkaError.of(code, f"group {group}, commit of {name}-{index}")
-                if code in PUT_OUT and as_member:
-                    error = not_a_member(group, code)
-                    membership.told_of_loss(code, generation)
-                elif code == ErrorCode.STALE_MEMBER_EPOCH and as_member:  # a heartbeat brings the present one
-                    membership.told_of_loss(code, generation)
-                    await operation.pause(error)
-                    if given_up != membership.holdings.given_up:
-                        raise error  # a partition of it may be another member's since
-                    request.generation_id_or_member_epoch = generation = membership.generation
-                    continue
+                code, where = await _commit_once(membership.coordinator, request)
             except (ClientError, KafkaError) as failed:
-                error = failed
-            if isinstance(error, KafkaError) and error.code in NOT_NOW:
-                raise error  # until the caller's next poll
-            await operation.again(error)
+                await operation.again(failed)
+                continue
+            if not code:
+                return
+            error = KafkaError.of(code, f"group {group}, commit of {where}")
+            if not as_member or code not in NOT_THIS_MEMBER:
+                await operation.again(error)
+                continue
+            is_late = code == ErrorCode.STALE_MEMBER_EPOCH or generation != membership.generation
+            membership.told_of_loss(code, generation)
+            if not is_late:
+                raise not_a_member(group, code)
+            await operation.pause(error)  # a heartbeat brings the present epoch
+            if membership.generation < 0 or membership.holdings.given_up != given_up:
+                raise error  # a partition of it may be another member's since
+            request.generation_id_or_member_epoch = generation = membership.generation
+            request.member_id = membership.member_id
+
+
+async def _commit_once(coordinator: Coordinator, request: Any) -> tuple[int, str]:
+    """The first error's code and partition; 0 if there is none."""
+    answer = await coordinator.ask(request, most_version=NAMES_UP_TO)
+    refused = [
+        (each.error_code, f"{topic.name}-{each.partition_index}")
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.error_code
+    ]
+    code, where = refused[0] if refused else (0, "")
+    coordinator.heard(code)
+    return code, where
 
 
 def not_a_member(group: str, code: int) -> KafkaError:

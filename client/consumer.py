@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import DECODE_BYTES_MAX, Record
 from .chunk import Chunk
-from .classic_membership import ClassicMembership
 from .cluster import Client
 from .committed import Committed, commit_offsets, fetch_committed, not_a_member
-from .consumer_membership import ConsumerMembership
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
 from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, Fetcher, Position
-from .holdings import Give, Take
+from .joining import CLASSIC, new_membership
 from .membership import Membership, Polls, Subscription
 from .offsets import fetch_offsets
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
-from .patterns import check_pattern
 from .raw import ISOLATIONS
+from .subscriber import TOPICS_TIMEOUT_MS, Callback, Subscriber
 from .types import ConsumedRecord, GroupMetadata, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
-TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 RESETS = ("earliest", "latest", "none")
-CLASSIC, CONSUMER = "classic", "consumer"
-SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS = 10_000, 1_000  # of classic members
-ASSIGNORS = ("range", "cooperative-sticky")  # Kafka's default
-
-Callback = Callable[[list[TopicPartition]], Any]
 
 
 class Consumer:
@@ -43,6 +34,13 @@ class Consumer:
     limit for one record of a compressed batch; a batch is decompressed in pieces, so a larger batch needs no more.
     client_rack: where the consumer is; it reads from a replica there if the cluster names one (KIP-392), else from the
     leader.
+
+    With a group_id it can be a member of a group. group_protocol: classic, or consumer (KIP-848). group_instance_id: of
+    a static member (KIP-345). rebalance_timeout_ms: for which the group waits for it, 60 s. max_poll_interval_ms: a
+    member that is not polled for so long leaves until its next poll, 300 s; None: never. Of classic members only:
+    session_timeout_ms, 10 s; heartbeat_interval_ms, 1 s; assignors: names in the order of preference; if all of them
+    are cooperative, which cooperative-sticky is, so is the member (KIP-429). Of the consumer protocol only:
+    server_assignor, such as uniform or range. An option of the other protocol raises ClientError.
 
     `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
     that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
@@ -79,46 +77,22 @@ class Consumer:
         self._lane = client.new_lane("fetch")
         self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane, client_rack)
         self._polls = Polls(max_poll_interval_ms)
-        self._membership: Membership | None = None
-        if group_protocol == CONSUMER:
-            for name, value in (
-                ("session_timeout_ms", session_timeout_ms),
-                ("heartbeat_interval_ms", heartbeat_interval_ms),
-                ("assignors", assignors),
-            ):
-                if value is not None:
-                    raise ClientError(f"{name} is for group_protocol='{CLASSIC}': the cluster has an option of groups")
-            if group_id:
-                self._membership = ConsumerMembership(
-                    client,
-                    group_id,
-                    group_instance_id,
-                    self._polls,
-                    rebalance_timeout_ms=rebalance_timeout_ms,
-                    server_assignor=server_assignor,
-                    rack=client_rack,
-                )
-        elif group_protocol == CLASSIC:
-            if server_assignor is not None:
-                raise ClientError(f"server_assignor is for group_protocol='{CONSUMER}': choose by assignors")
-            if group_id:
-                self._membership = ClassicMembership(
-                    client,
-                    group_id,
-                    group_instance_id,
-                    self._polls,
-                    session_timeout_ms=session_timeout_ms or SESSION_TIMEOUT_MS,
-                    rebalance_timeout_ms=rebalance_timeout_ms,
-                    heartbeat_interval_ms=heartbeat_interval_ms or HEARTBEAT_INTERVAL_MS,
-                    assignors=ASSIGNORS if assignors is None else assignors,
-                    rack=client_rack,
-                )
-        else:
-            raise ClientError(f"group_protocol is '{group_protocol}', but must be {CLASSIC} or {CONSUMER}")
-        self._subscribed = False
-        self._on_assigned: Callback | None = None
-        self._on_revoked: Callback | None = None
-        self._on_lost: Callback | None = None
+        self._subscriber: Subscriber | None = None
+        if group_id:
+            membership = new_membership(
+                client,
+                group_id,
+                self._polls,
+                group_protocol=group_protocol,
+                group_instance_id=group_instance_id,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                assignors=assignors,
+                server_assignor=server_assignor,
+                rack=client_rack,
+            )
+            self._subscriber = Subscriber(client, membership, self._hold, self._drop, self._check_open)
         self._closed = False
         self._chunks: deque[Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
         self._aside: deque[Chunk] = deque()  # of paused partitions
@@ -147,7 +121,7 @@ class Consumer:
         called before partitions are given up, and may commit. on_lost is called instead if the group has removed this
         member, for example after session_timeout_ms without a heartbeat: others may have the partitions, and a commit
         is refused. Without on_lost, on_revoked is called in this case, as in Kafka's consumer."""
-        if self._membership is None:
+        if self._subscriber is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
         if isinstance(topics, str):
             raise ClientError(f"subscribe() takes a list of topics: write ['{topics}']")
@@ -158,11 +132,7 @@ class Consumer:
             raise ClientError("subscribe() was given no topic to read: name at least one")
         for each in wanted:
             check_topic_name(each)
-        if pattern is not None and isinstance(self._membership, ClassicMembership):
-            check_pattern(pattern)
-        self._membership.subscribe(Subscription(tuple(wanted), pattern))
-        self._subscribed = True
-        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+        self._subscriber.subscribe(Subscription(tuple(wanted), pattern), on_assigned, on_revoked, on_lost)
         try:
             await self.client.refresh_metadata([*self.client.topics, *wanted], timeout_ms=TOPICS_TIMEOUT_MS)
         except ConnectionLost as error:
@@ -197,6 +167,14 @@ class Consumer:
     def must_poll(self) -> bool:
         """Whether the group waits for this member's next poll, as in a rebalance."""
         return self._subscribed and self._membership is not None and self._membership.must_poll
+
+    @property
+    def _subscribed(self) -> bool:
+        return self._subscriber is not None and self._subscriber.is_active
+
+    @property
+    def _membership(self) -> Membership | None:
+        return self._subscriber.membership if self._subscriber is not None else None
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue at an offset. Raises ClientError for a partition that is not assigned."""
@@ -346,8 +324,8 @@ class Consumer:
         """Rebalance, and begin to look up positions, before data may be given out."""
         self._check_open()
         self._polls.seen(asyncio.get_running_loop().time())
-        if self._subscribed:
-            await self._rebalance(deadline)
+        if self._subscriber is not None and self._subscriber.is_active:
+            await self._subscriber.polled(deadline)
         elif not self._fetcher.positions:
             raise ClientError("this consumer has nothing to read: subscribe to topics or assign partitions first")
         self._resolve_positions()
@@ -441,64 +419,13 @@ class Consumer:
 
     # --- The group ----------------------------------------------------------------------------------
 
-    async def _rebalance(self, deadline: float) -> None:
-        """Do what the group asks of a poll. The next poll continues where this one stopped, even if it was cancelled
-        by its caller."""
-        membership = self._membership
-        assert membership is not None
-        membership.changed.clear()
-        if membership.error is not None:
-            error, membership.error = membership.error, None
-            raise error
-        while (step := membership.step()) is not None:
-            if isinstance(step, Give):
-                await self._give(membership, step)
-            else:
-                await self._wait_for_leaders(step.tps, deadline)
-                if membership.step() == step:
-                    await self._take(membership, step)
+    def _hold(self, tps: Iterable[TopicPartition]) -> None:
+        self._assign(dict.fromkeys([*self._fetcher.positions, *tps]))
 
-    async def _wait_for_leaders(self, tps: Sequence[TopicPartition], deadline: float) -> None:
-        unknown = dict.fromkeys(tp.topic for tp in tps if self.client.leader(tp) is None)
-        if unknown:
-            remaining_ms = (deadline - asyncio.get_running_loop().time()) * 1000
-            await self.client.wait_for_topics(list(unknown), min(TOPICS_TIMEOUT_MS, remaining_ms))
-            self._check_open()
-
-    async def _take(self, membership: Membership, step: Take) -> None:
-        """Read more, and call the callback, which is called again if it was cancelled or has failed."""
-        self._assign(dict.fromkeys([*self._fetcher.positions, *step.tps]))
-        membership.holdings.begun(step)
-        await self._call(self._on_assigned, step.tps)
-        self._check_open()
-        membership.holdings.done(step)
-
-    async def _give(self, membership: Membership, step: Give) -> None:
-        """Call the callback, then give partitions up, even if it raises. A callback that is cancelled is called
-        again."""
-        if not step.tps:
-            return
-        try:
-            await self._call(self._on_lost if self._is_lost(step) else self._on_revoked, step.tps)
-        except Exception:
-            self._drop(membership, step)
-            raise
-        self._drop(membership, step)
-
-    def _is_lost(self, step: Give) -> bool:
-        """Whether on_lost is to be called."""
-        return self._on_lost is not None and step.is_lost
-
-    def _drop(self, membership: Membership, step: Give) -> None:
-        self._forget(step.tps)
-        self._assign({tp: None for tp in self._fetcher.positions if tp not in step.tps})
-        membership.holdings.done(step)
-
-    async def _call(self, callback: Callback | None, tps: list[TopicPartition]) -> None:
-        if callback is not None:
-            result = callback(tps)
-            if inspect.isawaitable(result):
-                await result
+    def _drop(self, tps: Iterable[TopicPartition]) -> None:
+        gone = dict.fromkeys(tps)
+        self._forget(gone)
+        self._assign({tp: None for tp in self._fetcher.positions if tp not in gone})
 
     def _check_open(self) -> None:
         self.client.check_open()
@@ -562,11 +489,8 @@ class Consumer:
         deadline = loop.time() + timeout_ms / 1000
         membership = self._membership
         try:
-            if self._subscribed and membership is not None:
-                step = membership.holdings.all()
-                what = f"{'on_lost' if self._is_lost(step) else 'on_revoked'} in close() of group {self.group_id}"
-                async with self.client.operation(what, timeout_ms):
-                    await self._give(membership, step)
+            if self._subscriber is not None and self._subscriber.is_active:
+                await self._subscriber.end(timeout_ms)
         finally:
             self._closed = True
             self._forget(self._fetcher.positions)

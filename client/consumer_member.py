@@ -178,6 +178,11 @@ class ConsumerMember:
             if not self.holdings.is_lost:
                 self._on(Event.POLLED)
 
+    def is_unknown(self, code: int) -> bool:
+        """Whether an error says no more than that the coordinator does not have this member, as one that has lost the
+        group, which who joins makes anew. (To who joins the same code says that the group is of another kind.)"""
+        return code in PUT_OUT or (code == ErrorCode.GROUP_ID_NOT_FOUND and self.phase is Phase.IN)
+
     def refused(self) -> None:
         self._on(Event.REFUSED)
 

@@ -10,7 +10,7 @@ import base64
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .cluster import Client
-from .consumer_member import PUT_OUT, ConsumerMember, Phase
+from .consumer_member import ConsumerMember, Phase
 from .coordinator import Coordinator
 from .errors import ClientError
 from .holdings import Holdings, Step
@@ -105,7 +105,7 @@ class ConsumerMembership:
             raise
         code = answer.error_code
         self.coordinator.heard(code)
-        if code in PUT_OUT:
+        if member.is_unknown(code):
             member.put_out()
         elif code:
             member.failed()

@@ -55,7 +55,8 @@ class Membership(Protocol):
         """Whether the group waits for the next poll."""
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Join for this with the next poll, or with a join in progress."""
+        """Join for this with the next poll, or with a join in progress. Raises ClientError for a pattern that is
+        none."""
 
     def step(self) -> Step | None:
         """What a poll has to do next. Joins, by itself, when there is nothing before that."""

@@ -146,7 +146,9 @@ class Served:
 
     def _commit(self, request: Any, code: int = 0) -> Any:
         known = self.model.members.get(request.member_id)
-        if known is None:
+        if code:
+            pass
+        elif known is None:
             code = ErrorCode.UNKNOWN_MEMBER_ID
         elif known.epoch != request.generation_id_or_member_epoch:
             code = ErrorCode.STALE_MEMBER_EPOCH

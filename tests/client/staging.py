@@ -16,6 +16,12 @@ from tests.simulation.product import BrokerHost
 from tests.simulation.runner import Simulation, run_checked
 
 TP = TopicPartition("t", 0)
+QUICK = {  # for members of the consumer protocol, as the tests have classic ones
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
 RECORDS = 200
 PARTITIONS = 4
 
@@ -25,7 +31,7 @@ class Member:
 
     def __init__(self, sim: Simulation, host: BrokerHost, name: str, **options: Any) -> None:
         self.sim, self.host, self.name = sim, host, name
-        self.options = {"session_timeout_ms": 6_000, **options}
+        self.options = {**({} if "group_protocol" in options else {"session_timeout_ms": 6_000}), **options}
         self.read: list[bytes] = []
         self.calls: list[tuple[str, list[int]]] = []
         self.owned: list[int] = []
@@ -67,7 +73,8 @@ class Member:
                     await consumer.commit()
                 except KafkaError as error:
                     assert error.code in (
-                        ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
+                        ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID,
+                        ErrorCode.STALE_MEMBER_EPOCH,
                     )  # fmt: skip
         await consumer.close()
         await client.close()
@@ -88,7 +95,7 @@ class Stage:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
-        self.host = BrokerHost(sim, "broker")
+        self.host = BrokerHost(sim, "broker", QUICK)
         self.sent = 0
 
     async def begin(self) -> None:

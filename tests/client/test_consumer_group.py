@@ -107,7 +107,8 @@ async def test_what_is_given_up_is_acknowledged_when_on_revoked_has_run_and_at_o
     await poll_until(first, owned=[[0, 1, 2, 3]])
     before = len(group.claims_of(first.member_id))
     revoked_at: list[float] = []
-    first.consumer._on_revoked = lambda _: revoked_at.append(asyncio.get_running_loop().time())
+    assert first.consumer._subscriber is not None
+    first.consumer._subscriber._on_revoked = lambda _: revoked_at.append(asyncio.get_running_loop().time())
     second = await second_reader(world)
     await polled(second, until=lambda: bool(second.calls))
     await asyncio.sleep(12)
@@ -187,6 +188,23 @@ async def test_what_another_attempt_cannot_help_is_raised_and_the_next_poll_trie
         assert told.value.code == code
     await poll_until(one, owned=[[0, 1, 2, 3]])
     assert one.calls[1:] == [("lost", [0, 1, 2, 3]), ("+", [0, 1, 2, 3])]
+
+
+@run_by(simulate)
+async def test_a_group_that_its_coordinator_has_lost_is_made_anew_and_one_of_another_kind_is_told_of(
+    world: World, /
+) -> None:
+    """By the same code."""
+    Served(world)
+    one = await reader(world)
+    await poll_until(one, owned=[[0, 1, 2, 3]])
+    script = world.brokers[1].script[BEAT]
+    script.append(lambda _: wire.Response(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+    await polled(one, until=lambda: len(one.calls) == 3)
+    assert one.calls[1:] == [("lost", [0, 1, 2, 3]), ("+", [0, 1, 2, 3])]
+    script.extend([lambda _: wire.Response(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="it is classic")] * 2)
+    with pytest.raises(KafkaError, match="group g: it is classic"):
+        await one.consumer.poll(10_000)
 
 
 @run_by(simulate)
@@ -318,6 +336,20 @@ async def test_a_commit_does_not_outlive_the_possession(world: World, /) -> None
         await commit
     assert told.value.code == ErrorCode.STALE_MEMBER_EPOCH
     assert group.offsets == {}
+
+
+@run_by(simulate)
+async def test_a_commit_does_not_outlive_the_membership(world: World, /) -> None:
+    """An empty group would take it, as of a consumer that assigns its own partitions."""
+    group = Served(world)
+    one = await reader(world)
+    await poll_until(one, owned=[[0, 1, 2, 3]])
+    world.brokers[1].script["offset_commit"].append(group.refuse_as_stale)
+    group.model.remove(one.member_id)
+    with pytest.raises(KafkaError) as told:
+        await one.consumer.commit({TopicPartition("t", 0): 7})
+    assert told.value.code == ErrorCode.STALE_MEMBER_EPOCH
+    assert len(world.brokers[1].requests("offset_commit")) == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])

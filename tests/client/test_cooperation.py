@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from isthmus.client import Admin, Client, Consumer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.errors import ClientError
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages import offset_commit
 from tests.client.staging import TP, Calls, Member, Stage, at_hand, committed, joined, membership_of, staged
 from tests.running import run_by
 
@@ -145,6 +147,28 @@ async def test_topics_that_are_not_subscribed_to_any_more_are_given_up_and_other
     await consumer.close()
 
 
+@run_by(at_hand)
+async def test_a_commit_across_a_rebalance_that_took_nothing_is_of_the_new_generation(
+    client: Client, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = await joined(client, Calls(), assignors=STICKY)
+    membership = membership_of(consumer)
+    ask = membership.coordinator.ask
+
+    async def late(message: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(message, offset_commit.Request):
+            monkeypatch.setattr(membership.coordinator, "ask", ask)
+            generation = membership.generation
+            membership._must_join()
+            await polled(consumer, lambda: membership.generation > generation and not membership.must_poll)
+        return await ask(message, *rest, **named)
+
+    monkeypatch.setattr(membership.coordinator, "ask", late)
+    await consumer.commit({TP: 3})
+    assert await committed(client) == {TP: 3}
+    await consumer.close()
+
+
 # --- Patterns ---------------------------------------------------------------------------------------
 
 
@@ -210,15 +234,16 @@ async def test_a_callback_that_takes_too_long_is_a_stall_too(client: Client, /) 
     async def revoked(_: list[TopicPartition]) -> None:
         await asyncio.sleep(60)
 
-    consumer = await joined(client, Calls(), max_poll_interval_ms=20_000)
-    consumer._on_revoked = revoked
+    consumer = Consumer(client, "g", max_poll_interval_ms=20_000)
+    await consumer.subscribe(["t"], on_revoked=revoked)
+    await polled(consumer, lambda: bool(consumer.assignment()))
     membership_of(consumer)._must_join()
     poll = asyncio.create_task(consumer.poll(100))
     await asyncio.sleep(30)
     assert await members_of(client) == 0
     assert not poll.done()
     await poll
-    consumer._on_revoked = None
+    await consumer.subscribe(["t"])
     await polled(consumer, lambda: bool(consumer.assignment()))
     assert await members_of(client) == 1
     await consumer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,28 +19,41 @@ from tests.client.staging import (
 from tests.running import run_by
 from tests.simulation.hosts import ProcessKilled
 
+BOTH: Any = pytest.mark.parametrize("options", [{}, {"group_protocol": "consumer"}], ids=["classic", "consumer"])
+WAYS: Any = pytest.mark.parametrize(
+    "options",
+    [
+        *({"assignors": [each]} for each in ("range", "roundrobin", "cooperative-sticky")),
+        {"group_protocol": "consumer"},
+    ],
+    ids=str,
+)
 
+
+@BOTH
 @run_by(staged)
-async def test_one_member_reads_everything_once_and_commits(stage: Stage, /) -> None:
+async def test_one_member_reads_everything_once_and_commits(stage: Stage, /, options: dict[str, Any]) -> None:
     await stage.send(RECORDS)
-    member = Member(stage.sim, stage.host, "a").start()
+    member = Member(stage.sim, stage.host, "a", **options).start()
     await stage.all_read([member])
     await member.stop()
     assert len(member.read) == RECORDS
-    assert member.calls == [("+", [0, 1, 2, 3]), ("-", [0, 1, 2, 3])]
+    assert [each for each in member.calls if each[1]] == [("+", [0, 1, 2, 3]), ("-", [0, 1, 2, 3])]
     offsets = await stage.work(lambda client: Admin(client).group_offsets("g"))
     assert sum(offsets.values()) == RECORDS
-    again = Member(stage.sim, stage.host, "b").start()
+    again = Member(stage.sim, stage.host, "b", **options).start()
     await stage.send(10)
     await stage.sim.until(lambda: len(again.read) == 10, "the new ones")
     await again.stop()
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@WAYS
 @run_by(staged)
-async def test_two_members_share_and_one_that_leaves_gives_back_at_once(stage: Stage, /, assignor: str) -> None:
-    first = Member(stage.sim, stage.host, "a", assignors=[assignor]).start()
-    second = Member(stage.sim, stage.host, "b", assignors=[assignor]).start()
+async def test_two_members_share_and_one_that_leaves_gives_back_at_once(
+    stage: Stage, /, options: dict[str, Any]
+) -> None:
+    first = Member(stage.sim, stage.host, "a", **options).start()
+    second = Member(stage.sim, stage.host, "b", **options).start()
     await stage.shared([first, second])
     await stage.send(RECORDS)
     await stage.all_read([first, second])
@@ -52,11 +66,14 @@ async def test_two_members_share_and_one_that_leaves_gives_back_at_once(stage: S
     await first.stop()
 
 
+@BOTH
 @pytest.mark.parametrize("seed", range(5))
 @run_by(staged)
-async def test_a_killed_member_is_replaced_when_its_session_ends(stage: Stage, /, seed: int) -> None:
-    first = Member(stage.sim, stage.host, "a").start()
-    second = Member(stage.sim, stage.host, "b").start()
+async def test_a_killed_member_is_replaced_when_its_session_ends(
+    stage: Stage, /, seed: int, options: dict[str, Any]
+) -> None:
+    first = Member(stage.sim, stage.host, "a", **options).start()
+    second = Member(stage.sim, stage.host, "b", **options).start()
     await stage.shared([first, second])
     await stage.send(RECORDS)
     second.kill()
@@ -68,26 +85,35 @@ async def test_a_killed_member_is_replaced_when_its_session_ends(stage: Stage, /
     await first.stop()
 
 
+@BOTH
 @run_by(staged)
-async def test_a_member_that_is_busy_keeps_its_membership_through_a_rebalance(stage: Stage, /) -> None:
-    first = Member(stage.sim, stage.host, "a").start()
+async def test_a_member_that_is_busy_keeps_its_membership_through_a_rebalance(
+    stage: Stage, /, options: dict[str, Any]
+) -> None:
+    first = Member(stage.sim, stage.host, "a", **options).start()
     await stage.shared([first])
     first.stall_s = 20.0  # three sessions long, less than the rebalance timeout
     await asyncio.sleep(1)
-    second = Member(stage.sim, stage.host, "b").start()
+    second = Member(stage.sim, stage.host, "b", **options).start()
     await asyncio.sleep(10)
     assert first.owned == [0, 1, 2, 3] and not second.owned
     await stage.shared([first, second])
-    assert first.calls[1:] == [("-", [0, 1, 2, 3]), ("+", first.owned)]
+    if options:
+        assert first.calls[1:] == [("-", second.owned)]
+    else:
+        assert first.calls[1:] == [("-", [0, 1, 2, 3]), ("+", first.owned)]
     for each in (first, second):
         await each.stop()
 
 
+@BOTH
 @pytest.mark.parametrize("power", [False, True])
 @run_by(staged)
-async def test_a_coordinator_that_comes_back_finds_its_members(stage: Stage, /, power: bool) -> None:
-    first = Member(stage.sim, stage.host, "a").start()
-    second = Member(stage.sim, stage.host, "b").start()
+async def test_a_coordinator_that_comes_back_finds_its_members(
+    stage: Stage, /, power: bool, options: dict[str, Any]
+) -> None:
+    first = Member(stage.sim, stage.host, "a", **options).start()
+    second = Member(stage.sim, stage.host, "b", **options).start()
     await stage.shared([first, second])
     await stage.send(RECORDS)
     await stage.all_read([first, second])
@@ -102,13 +128,14 @@ async def test_a_coordinator_that_comes_back_finds_its_members(stage: Stage, /, 
         await each.stop()
 
 
+@BOTH
 @pytest.mark.parametrize("away_s", [1, 10, 300])
 @run_by(staged)
 async def test_a_member_says_once_that_its_coordinator_is_away_and_once_that_it_is_back(
-    stage: Stage, /, away_s: int, caplog: pytest.LogCaptureFixture
+    stage: Stage, /, away_s: int, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     """And goes on, however long it was."""
-    member = Member(stage.sim, stage.host, "a").start()
+    member = Member(stage.sim, stage.host, "a", **options).start()
     await stage.shared([member])
     await stage.send(RECORDS)
     await stage.all_read([member])
@@ -142,19 +169,21 @@ async def test_a_static_member_that_restarts_in_time_moves_nobodys_partitions(st
         await each.stop()
 
 
+@BOTH
 @run_by(staged)
-async def test_a_topic_that_grows_is_shared_anew(stage: Stage, /) -> None:
-    member = Member(stage.sim, stage.host, "a").start()
+async def test_a_topic_that_grows_is_shared_anew(stage: Stage, /, options: dict[str, Any]) -> None:
+    member = Member(stage.sim, stage.host, "a", **options).start()
     await stage.shared([member])
     await stage.work(lambda client: Admin(client).create_partitions("t", 6))
     await stage.sim.until(lambda: member.owned == [0, 1, 2, 3, 4, 5], "the new partitions", 60)
     await member.stop()
 
 
+@BOTH
 @run_by(staged)
-async def test_a_topic_that_is_not_there_yet_is_taken_when_it_comes(stage: Stage, /) -> None:
+async def test_a_topic_that_is_not_there_yet_is_taken_when_it_comes(stage: Stage, /, options: dict[str, Any]) -> None:
     await stage.work(lambda client: Admin(client).delete_topics(["t"]))
-    member = Member(stage.sim, stage.host, "a").start()
+    member = Member(stage.sim, stage.host, "a", **options).start()
     await stage.sim.until(lambda: bool(member.calls), "joined")
     assert member.calls == [("+", [])]
     await stage.work(stage._topic)
@@ -176,16 +205,17 @@ async def test_two_members_on_one_client_do_not_block_each_other(client: Client,
         await consumer.close()
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("way", ["range", "cooperative-sticky", "consumer"])
 @pytest.mark.parametrize("seed", range(15))
 @run_by(staged)
 async def test_whatever_happens_to_members_and_coordinator_every_record_is_read_and_partitions_are_shared(
-    stage: Stage, /, seed: int, assignor: str
+    stage: Stage, /, seed: int, way: str
 ) -> None:
     chance = stage.sim.random
 
     def started(name: str) -> Member:
-        return Member(stage.sim, stage.host, name, assignors=[assignor]).start()
+        options = {"group_protocol": way} if way == "consumer" else {"assignors": [way]}
+        return Member(stage.sim, stage.host, name, **options).start()
 
     members = [started(f"m{i}") for i in range(2)]
     past: list[Member] = []

@@ -64,16 +64,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_stale_epoch_is_told",
         COMMITTED,
-        "                    if given_up != membership.holdings.given_up:\n",
-        "                    if True:\n",
+        "if membership.generation < 0 or membership.holdings.given_up != given_up:",
+        "if True:",
         (f"{GROUP}::test_a_commit_under_a_stale_epoch_goes_on_under_the_next_one",),
     ),
     Mutant(
         "a_commit_outlives_the_possession",
         COMMITTED,
-        "                    if given_up != membership.holdings.given_up:\n",
-        "                    if False:\n",
+        "if membership.generation < 0 or membership.holdings.given_up != given_up:",
+        "if membership.generation < 0:",
         (f"{GROUP}::test_a_commit_does_not_outlive_the_possession",),
+    ),
+    Mutant(
+        "a_commit_that_is_tried_again_is_of_no_member",
+        COMMITTED,
+        "if membership.generation < 0 or membership.holdings.given_up != given_up:",
+        "if membership.holdings.given_up != given_up:",
+        (f"{GROUP}::test_a_commit_does_not_outlive_the_membership",),
     ),
     Mutant(
         "a_poll_that_waits_is_a_stall",

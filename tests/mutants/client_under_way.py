@@ -3,7 +3,7 @@
 from tests.mutants import Mutant
 
 CONSUMER, FETCHER, MEMBERSHIP = "client/consumer.py", "client/fetcher.py", "client/classic_membership.py"
-COMMITTED = "client/committed.py"
+COMMITTED, SUBSCRIBER = "client/committed.py", "client/subscriber.py"
 BY_HAND = "tests/client/test_consumer.py"
 TURNS = "tests/client/test_consumer_turns.py"
 LEADERS = "tests/client/test_consumer_leaders.py"
@@ -61,27 +61,27 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_rebalance_keeps_what_is_at_hand",
         CONSUMER,
-        "        self._forget(step.tps)\n        self._assign({tp: None",
+        "        self._forget(gone)\n        self._assign({tp: None",
         "        self._assign({tp: None",
         (f"{REBALANCES}::test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it",),
     ),
     Mutant(
         "partitions_are_gone_when_on_revoked_is_called",
-        CONSUMER,
-        "        try:\n            await self._call(self._on_lost if self._is_lost",
-        "        self._assign({})\n        try:\n            await self._call(self._on_lost if self._is_lost",
+        SUBSCRIBER,
+        "        try:\n            await _call(self._on_lost if self._is_lost",
+        "        self._drop(step.tps)\n        try:\n            await _call(self._on_lost if self._is_lost",
         (f"{COMMITS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",),
     ),
     Mutant(
         "an_error_of_on_revoked_keeps_the_partitions",
-        CONSUMER,
-        "        except Exception:\n            self._drop(membership, step)\n            raise",
+        SUBSCRIBER,
+        "        except Exception:\n            self._given(step)\n            raise",
         "        except Exception:\n            raise",
         (f"{REBALANCES}::test_an_error_of_on_revoked_is_raised_once_and_the_partitions_are_given_up",),
     ),
     Mutant(
         "what_is_lost_is_revoked",
-        CONSUMER,
+        SUBSCRIBER,
         "return self._on_lost is not None and step.is_lost",
         "return False",
         (
@@ -99,16 +99,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_refused_commit_leaves_the_member_in",
         COMMITTED,
-        "not_a_member(group, code)\n                    membership.told_of_loss(code, generation)\n",
-        "not_a_member(group, code)\n",
+        "            membership.told_of_loss(code, generation)\n",
+        "",
         (f"{COMMITS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",),
     ),
     Mutant(
         "a_commit_is_tried_again_in_another_generation",
         COMMITTED,
-        "                answer = await membership.coordinator.ask(request, most_version=NAMES_UP_TO)\n",
+        "                code, where = await _commit_once(membership.coordinator, request)\n",
         "                request.generation_id_or_member_epoch = membership.generation\n"
-        "                answer = await membership.coordinator.ask(request, most_version=NAMES_UP_TO)\n",
+        "                code, where = await _commit_once(membership.coordinator, request)\n",
         (f"{COMMITS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
     ),
     Mutant(
@@ -311,16 +311,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a_consumer_that_was_closed_while_it_waited_for_a_leader_is_assigned",
-        CONSUMER,
+        SUBSCRIBER,
         "min(TOPICS_TIMEOUT_MS, remaining_ms))\n            self._check_open()\n",
         "min(TOPICS_TIMEOUT_MS, remaining_ms))\n",
         (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
     Mutant(
         "a_consumer_that_was_closed_in_its_callback_waits_for_data",
-        CONSUMER,
-        "        await self._call(self._on_assigned, step.tps)\n        self._check_open()\n",
-        "        await self._call(self._on_assigned, step.tps)\n",
+        SUBSCRIBER,
+        "        await _call(self._on_assigned, step.tps)\n        self._check_open()\n",
+        "        await _call(self._on_assigned, step.tps)\n",
         (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
 )
