@@ -51,7 +51,9 @@ class MemberRequests:
         caller = Caller(version, client_id or "", slashed(client_host))
         consumers = shard.state.consumer_groups.get(request.group_id)
         if consumers is not None and consumers.members:
-            return self._classic.join(shard, consumers, request, caller, refuse, lambda each: _shaped(each, version))
+            return self._classic.join(
+                shard, consumers, request, caller, lambda code: refuse(code, ""), lambda each: _shaped(each, version)
+            )
         group = shard.state.groups.get(request.group_id)
         if group is None:
             try:

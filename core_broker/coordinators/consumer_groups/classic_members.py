@@ -44,6 +44,7 @@ from .migration import (
     told,
 )
 
+REBALANCE_SINCE = 1  # version of JoinGroup
 IDS_FIRST_SINCE = 4  # version of JoinGroup in which a dynamic member is told its id first (KIP-394)
 
 
@@ -92,13 +93,13 @@ def _take(
     is_last = replaces_the_last_other(group, replaced, rules)
     protocols = protocols_of(request.protocols)
     subscription = subscription_of(protocols)
+    # Version 0 has one timeout for both.
+    timeout_ms = request.rebalance_timeout_ms if caller.version >= REBALANCE_SINCE else request.session_timeout_ms
     updated = replace(
         member,
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=subscription.rack_id or member.rack_id,
-        rebalance_timeout_ms=(
-            member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
-        ),
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topic_names=frozenset(subscription.topics),
         topic_regex="",
         client_id=caller.client_id,
@@ -117,7 +118,7 @@ def _take(
         decision.effects += [
             Cancel(join_timer(updated.member_id)),
             Schedule(session(updated.member_id), request.session_timeout_ms),
-            Schedule(sync_timer(updated.member_id), request.rebalance_timeout_ms),
+            Schedule(sync_timer(updated.member_id), timeout_ms),
         ]
     else:
         assert replaced is not None

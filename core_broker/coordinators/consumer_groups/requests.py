@@ -125,7 +125,9 @@ class ConsumerGroupRequests:
             try:
                 shard = self._describe(described, request.include_authorized_operations)
             except KafkaError as error:
-                described.error_code, described.error_message = error.code, error.message or None
+                described.error_code = error.code
+                if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    described.error_message = error.message
                 continue
             if shard.partition.high_watermark < shard.written:
                 waits.setdefault(shard.index, (shard, []))[1].append(described)
