@@ -42,6 +42,13 @@ class Schedule(NamedTuple):
     delay_ms: int
 
 
+class Ensure(NamedTuple):
+    """Set a timer unless it is set."""
+
+    timer: Timer
+    delay_ms: int
+
+
 class Cancel(NamedTuple):
     timer: Timer
 

@@ -14,7 +14,7 @@ A `Group` holds its parts:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode
@@ -102,6 +102,24 @@ class Group:
             self._start_session_timer(member)
         if len(self.members) > self._max_size:
             self._on(Event.TOO_LARGE)
+
+    def converted(self, protocols: Mapping[str, Protocols], rebalances: bool) -> None:
+        """The group was a consumer group until now. protocols: those of each member, which the record does not have.
+
+        rebalances: whether its members are to join again.
+        """
+        for member in self.members:
+            self.members.update(
+                member, protocols[member.member_id], member.rebalance_timeout_ms, member.session_timeout_ms
+            )
+            self._start_session_timer(member)
+        if rebalances:
+            self._on(Event.STALE)
+
+    def refuse_waiting(self, error: ErrorCode) -> None:
+        """Answer all requests that wait, as the group becomes a consumer group."""
+        for member in self.members:
+            self._refuse_waiting(member, member.member_id, error)
 
     def created(self) -> None:
         """Store the empty group: a group exists from its first join on, even if that fails."""
@@ -278,8 +296,7 @@ class Group:
 
     def close(self, error: ErrorCode) -> None:
         """The group is deleted, or coordinated elsewhere from now on: refuse all requests that wait."""
-        for member in self.members:
-            self._refuse_waiting(member, member.member_id, error)
+        self.refuse_waiting(error)
         self._on(Event.CLOSED)
 
     def _refuse_waiting(self, member: Member, named_id: str, error: ErrorCode) -> None:

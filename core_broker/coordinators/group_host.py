@@ -24,7 +24,8 @@ from ..group_options import value_in_force
 from ..purgatory import Purgatory
 from ..replication.partition import Partition
 from .consumer_groups.assignors import ASSIGNORS
-from .consumer_groups.decision import GroupOptions, Rules
+from .consumer_groups.decision import GroupOptions, Policy, Rules
+from .consumer_groups.group import ConsumerGroup
 from .consumer_groups.host import ConsumerGroups
 from .consumer_groups.topics import Topics
 from .effects import Cancel, Limits, Reply, Schedule, Store
@@ -76,6 +77,8 @@ class GroupHost:
             assignors={name: ASSIGNORS[name] for name in config["group.consumer.assignors"]},
             options=self._options_of,
             max_size=config["group.consumer.max.size"],
+            classic_max_size=config["group.max.size"],
+            migration=Policy(config["group.consumer.migration.policy"].upper()),
             wall_ms=runtime.wall_ms,
             new_id=lambda: uuid_to_str(runtime.uuid()),
         )
@@ -172,6 +175,12 @@ class GroupHost:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
         return shard, group
 
+    def consumer_group_of(self, group_id: str) -> tuple[Shard[GroupShard], ConsumerGroup] | None:
+        """A consumer group and its shard; None for another kind of group. Raises KafkaError where there is no shard."""
+        shard = self.shard_of(group_id)
+        group = shard.state.consumer_groups.get(group_id)
+        return None if group is None else (shard, group)
+
     def complete_transaction(
         self,
         index: int,
@@ -219,6 +228,9 @@ class GroupHost:
                 effect.token.complete(effect.response)
 
     def _store(self, shard: Shard[GroupShard], group: Group, store: Store) -> None:
+        if shard.state.groups.get(group.group_id) is not group:
+            return  # an answer led to a request that has made another kind of group of it
+
         def done(error: KafkaError | None) -> None:
             if error is not None:
                 logger.error("group %s could not be stored: %s", group.group_id, error)

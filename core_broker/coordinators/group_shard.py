@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -13,6 +13,7 @@ from .consumer_groups.group import KEYS as CONSUMER_GROUP_KEYS
 from .consumer_groups.group import ConsumerGroup
 from .group import Group
 from .group_states import State
+from .members import Protocols
 from .offsets import Offsets
 from .runtime import Record
 
@@ -100,6 +101,12 @@ class GroupShard:
         if group is None:
             group = self.groups[group_id] = self._new_group(group_id)
         return group
+
+    def converted(self, group_id: str, protocols: Mapping[str, Protocols], rebalances: bool) -> None:
+        """The records of a group have made a classic group of it, see `Group.converted`."""
+        group = self.groups[group_id]
+        group.converted(protocols, rebalances)
+        self._changed(group)
 
     def check_delete(self, group_id: str) -> None:
         """Raises KafkaError where a group must not be deleted now: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

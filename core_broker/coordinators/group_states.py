@@ -50,6 +50,7 @@ class Event(Named):
     NOT_ASSIGNED = "the assignments could not be written"
     UNSYNCED = "members that did not ask for their assignment in time are removed"
     TOO_LARGE = "a loaded group has more members than allowed"
+    STALE = "the assignments are stale, of a group that was a consumer group until now"
     DELETE = "the group is to be deleted"
     DELETE_OFFSETS = "offsets are to be deleted; the topics that members read are known"
     DELETE_OPAQUE_OFFSETS = "offsets are to be deleted; the topics that members read are unknown"
@@ -113,6 +114,7 @@ _ROWS: dict[Event, tuple[Outcome | None, ...]] = {
     Event.NOT_ASSIGNED:          (_____,  _____,  _prep,  _____,  _____),
     Event.UNSYNCED:              (_____,  _____,  _prep,  _prep,  _____),
     Event.TOO_LARGE:             (_____,  _____,  _____,  _prep,  _____),
+    Event.STALE:                 (_____,  _____,  _____,  _prep,  _____),
     Event.DELETE:                (_ok,    _used,  _used,  _used,  _none),
     Event.DELETE_OFFSETS:        (_ok,    _ok,    _ok,    _ok,    _none),
     Event.DELETE_OPAQUE_OFFSETS: (_ok,    _used,  _used,  _used,  _none),

@@ -1,6 +1,7 @@
 """The requests of members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-Here the request itself is checked, and its group is found; the group's state machine (`group.py`) does the rest.
+Here the request itself is checked, and its group is found; the group's state machine (`group.py`) does the rest. In a
+consumer group `consumer_groups/classic_requests.py` does.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from ...protocol.messages import leave_group as lg
 from ...protocol.messages import sync_group as sg
 from ..config import BrokerConfig
 from ..purgatory import Pending, Purgatory
+from .consumer_groups.classic_requests import ClassicRequests
 from .effects import Caller
+from .group import Group
 from .group_host import MAX_GROUPS, GroupHost
+from .group_shard import GroupShard
+from .runtime import Shard, client_error
 
 LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync that waits longer is answered by COORDINATOR_NOT_AVAILABLE
 
@@ -28,6 +33,7 @@ class MemberRequests:
         self._host = host
         self._config = config
         self._purgatory = purgatory
+        self._classic = ClassicRequests(host)
 
     def join_group(self, request: jg.Request, version: int, client_id: str, client_host: str) -> Any:
         def refuse(error: int, member_id: str = request.member_id) -> jg.Response:
@@ -42,20 +48,37 @@ class MemberRequests:
             shard = self._host.shard_of(request.group_id)
         except KafkaError as error:
             return refuse(error.code, "")
+        caller = Caller(version, client_id or "", slashed(client_host))
+        consumers = shard.state.consumer_groups.get(request.group_id)
+        if consumers is not None and consumers.members:
+            return self._classic.join(
+                shard, consumers, request, caller, lambda code: refuse(code, ""), lambda each: _shaped(each, version)
+            )
         group = shard.state.groups.get(request.group_id)
         if group is None:
-            if request.member_id:
-                return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-            if shard.state.size >= MAX_GROUPS:
-                return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            group = shard.state.group(request.group_id)
-            group.created()
+            try:
+                group = self._new_group(request, shard)
+            except KafkaError as error:
+                return refuse(client_error(error.code))
         token = WaitingRequest(
             lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda response: _shaped(self._sure(response), version)
         )
-        group.join(request, Caller(version, client_id or "", slashed(client_host)), token)
+        group.join(request, caller, token)
         self._host.perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
+
+    def _new_group(self, request: jg.Request, shard: Shard[GroupShard]) -> Group:
+        """The group that a first member makes, in place of a consumer group that nobody is in. Raises KafkaError."""
+        if request.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        consumers = shard.state.consumer_groups.get(request.group_id)
+        if consumers is not None:
+            self._host.shards.write(shard, consumers.tombstones())
+        elif shard.state.size >= MAX_GROUPS:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group = shard.state.group(request.group_id)
+        group.created()
+        return group
 
     def sync_group(self, request: sg.Request, version: int) -> Any:
         if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -63,6 +86,8 @@ class MemberRequests:
         if not request.group_id:
             return sg.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
+            if found := self._host.consumer_group_of(request.group_id):
+                return self._classic.sync(*found, request)
             shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
             return sg.Response(error_code=self._host.sure(error.code))
@@ -76,6 +101,8 @@ class MemberRequests:
         if not request.group_id:
             return hb.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
+            if found := self._host.consumer_group_of(request.group_id):
+                return self._classic.beat(*found, request)
             shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
             # A member cannot be judged while its group is read; Kafka answers the same.
@@ -97,6 +124,8 @@ class MemberRequests:
             return respond(ErrorCode.INVALID_GROUP_ID, [])
         try:
             self._host.sure_shard_of(request.group_id)
+            if found := self._host.consumer_group_of(request.group_id):
+                return self._classic.leave(*found, leaving, respond)
             shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_MEMBER_ID:

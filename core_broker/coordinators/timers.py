@@ -33,6 +33,9 @@ class Timers:
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._deadlines
+
     def schedule(self, name: Hashable, delay_ms: float) -> None:
         """Set the deadline of `name`; it replaces an earlier one."""
         loop = asyncio.get_running_loop()

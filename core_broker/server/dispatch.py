@@ -170,6 +170,9 @@ DIFFERENCES: dict[int, str] = {
     63: "BrokerHeartbeat: a broker that was fenced stays so until it has applied the metadata that says so; in Kafka "
     "its registration is enough",
     65: "DescribeTransactions lists an id once, even if it is named twice: else a few bytes would ask for megabytes",
+    68: "ConsumerGroupHeartbeat: where as many members ask for one assignor as for another, the group keeps to one of "
+    "them; Kafka's takes the other with heartbeats that name one, and assigns anew each time",
+    69: "ConsumerGroupDescribe lists a group once, even if it is named twice: see DescribeGroups",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

@@ -14,7 +14,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages import consumer_group_heartbeat as chb
 from ..effects import Caller, Cancel, Schedule, session
 from . import records
-from .decision import Decision, Rules, rebalance
+from .decision import Decision, Rules, rebalance_timer, timers_of
 from .group import ConsumerGroup
 from .matching import Change, change_of_pattern
 from .member import JOINING_EPOCH, PAUSED_EPOCH, Member, MemberState, Target
@@ -114,7 +114,7 @@ def static_to_join(
         records.current(group.group_id, new),
     ]
     if old.member_id != member_id:
-        decision.effects += [Cancel(session(old.member_id)), Cancel(rebalance(old.member_id))]
+        decision.effects += [Cancel(timer) for timer in timers_of(old.member_id)]
     return new
 
 
@@ -123,12 +123,17 @@ def known_static(group: ConsumerGroup, member_id: str, instance_id: str) -> Memb
     member = group.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    check_fenced(member, member_id, instance_id)
+    return member
+
+
+def check_fenced(member: Member, member_id: str, instance_id: str) -> None:
+    """Raises KafkaError, FENCED_INSTANCE_ID, where another member has the instance."""
     if member.member_id != member_id:
         raise KafkaError(
             ErrorCode.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
         )
-    return member
 
 
 def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
@@ -276,7 +281,7 @@ def reconcile(
         return member
     decision.records.append(records.current(group.group_id, after))
     if after.classic is None:
-        timer = rebalance(after.member_id)
+        timer = rebalance_timer(after.member_id)
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             decision.effects.append(Schedule(timer, after.rebalance_timeout_ms))
         else:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....protocol.errors import KafkaError
-from ..effects import Schedule, Timer, session
+from ..effects import Ensure, Schedule, Timer, session
 from ..group_shard import GroupShard
 from ..patterns import Pattern, PatternError
 from ..runtime import CoordinatorRuntime, Shard
 from ..timers import Timers
 from . import leaving
-from .decision import Decision, Rules, rebalance
+from .decision import Decision, Rules, rebalance_timer
 from .group import ConsumerGroup, Resolved
 from .matching import matched
 from .member import MemberState
@@ -54,7 +54,9 @@ class ConsumerGroups:
             for member in group.members.values():
                 self._schedule(shard, group.group_id, session(member.member_id), timeout_ms)
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    self._schedule(shard, group.group_id, rebalance(member.member_id), member.rebalance_timeout_ms)
+                    self._schedule(
+                        shard, group.group_id, rebalance_timer(member.member_id), member.rebalance_timeout_ms
+                    )
 
     def commit(self, shard: Shard[GroupShard], group_id: str, decision: Decision) -> None:
         """Write the records of a decision, and do what follows but the answer. Raises KafkaError: nothing was done."""
@@ -62,8 +64,13 @@ class ConsumerGroups:
         for effect in decision.effects:
             if isinstance(effect, Schedule):
                 self._schedule(shard, group_id, effect.timer, effect.delay_ms)
+            elif isinstance(effect, Ensure):
+                if (shard, (group_id, effect.timer)) not in self._timers:
+                    self._schedule(shard, group_id, effect.timer, effect.delay_ms)
             else:
                 self._timers.cancel((shard, (group_id, effect.timer)))
+        if decision.classic is not None:
+            shard.state.converted(group_id, *decision.classic)
         group = shard.state.consumer_groups.get(group_id)
         if group is None:
             return

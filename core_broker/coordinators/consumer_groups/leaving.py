@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....protocol.messages import consumer_group_heartbeat as chb
-from ..effects import JOIN, SYNC, Cancel, Timer, session
+from ..effects import Cancel, Timer
 from . import counts, records
-from .decision import Decision, Rules, rebalance
+from .decision import Decision, Rules, rebalance_timer, timers_of
 from .group import ConsumerGroup
 from .heartbeat import known_static, unknown
 from .matching import without_patterns
 from .member import PAUSED_EPOCH, Member, MemberState
+from .migration import downgrade, leaves_classic_members_alone
 
 
 def leave(group: ConsumerGroup, request: chb.Request, rules: Rules) -> Decision:
@@ -26,19 +27,22 @@ def leave(group: ConsumerGroup, request: chb.Request, rules: Rules) -> Decision:
     member = known_static(group, request.member_id, request.instance_id)
     if request.member_epoch == PAUSED_EPOCH:
         return Decision(
-            [records.current(group.group_id, member.paused())], [Cancel(rebalance(member.member_id))], response
+            [records.current(group.group_id, member.paused())], [Cancel(rebalance_timer(member.member_id))], response
         )  # fmt: skip
     return remove(group, [member], rules, response)
 
 
 def remove(group: ConsumerGroup, leaving: Sequence[Member], rules: Rules, response: Any = None) -> Decision:
-    """The group goes on without these members, under a new epoch."""
+    """The group goes on without these members, under a new epoch, or as a classic group where only such are left."""
     decision = Decision(response=response)
+    if leaves_classic_members_alone(group, leaving, rules):
+        downgrade(group, leaving, None, True, rules, decision)
+        return decision
     names, matched = dict(group.names), dict(group.matched)
     for member in leaving:
         decision.records += records.no_member(group.group_id, member.member_id)
         counts.add(names, member.topic_names, -1)
-    for pattern in without_patterns(group, list(leaving), decision):
+    for pattern in without_patterns(group, leaving, decision):
         counts.add(matched, group.resolved[pattern].topics if pattern in group.resolved else (), -1)
     epoch = group.epoch + 1
     metadata_hash = rules.topics.hash_of(names.keys() | matched.keys())
@@ -50,15 +54,11 @@ def remove(group: ConsumerGroup, leaving: Sequence[Member], rules: Rules, respon
     return decision
 
 
-def timers_of(member_id: str) -> list[Timer]:
-    return [session(member_id), rebalance(member_id), (JOIN[0], member_id), (SYNC[0], member_id)]
-
-
 def fired(group: ConsumerGroup, timer: Timer, rules: Rules) -> Decision | None:
     """The decision when a member's timer has expired; None where nothing follows."""
     member = group.members.get(timer[1])
     if member is None:
         return None
-    if timer == rebalance(member.member_id) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if timer == rebalance_timer(member.member_id) and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return None
     return remove(group, [member], rules)

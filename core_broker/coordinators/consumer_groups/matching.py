@@ -6,7 +6,7 @@ every 10 s for a group, when a pattern is new, when there are new topics, or whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from . import counts, records
@@ -91,7 +91,7 @@ def matched(group: ConsumerGroup, found: Mapping[str, Resolved], rules: Rules) -
     return decision
 
 
-def without_patterns(group: ConsumerGroup, leaving: list[Member], decision: Decision) -> frozenset[str]:
+def without_patterns(group: ConsumerGroup, leaving: Sequence[Member], decision: Decision) -> frozenset[str]:
     """Remove the patterns that nobody wants once some members have left; gives them."""
     left: dict[str, int] = {}
     for member in leaving:

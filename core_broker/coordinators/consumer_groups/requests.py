@@ -16,7 +16,7 @@ from ...cluster.image import MetadataImage
 from ...config import BrokerConfig
 from ...purgatory import Purgatory
 from ...replication.waiting import ALL, when_acknowledged
-from ..effects import Caller
+from ..effects import Caller, Reply
 from ..group_host import MAX_GROUPS, GroupHost
 from ..group_shard import GroupShard
 from ..inspection import GROUP_OPERATIONS, NOT_ASKED
@@ -27,6 +27,7 @@ from .group import ConsumerGroup
 from .heartbeat import heartbeat
 from .leaving import leave
 from .member import JOINING_EPOCH, LEAVING_EPOCH, PAUSED_EPOCH, Member
+from .migration import upgraded
 from .topics import Topics
 
 PROTOCOLS = "group.coordinator.rebalance.protocols"
@@ -58,7 +59,7 @@ class ConsumerGroupRequests:
             _check(request, version, consumer_groups.rules)
             shard = self._host.sure_shard_of(request.group_id)
             decision = self._decide(request, Caller(version, client_id or "", slashed(client_host)), shard)
-            consumer_groups.commit(shard, request.group_id, decision)
+            self._commit(request.group_id, shard, decision)
         except KafkaError as error:
             code = client_error(error.code)
             message = error.message if code == error.code else None
@@ -69,6 +70,21 @@ class ConsumerGroupRequests:
             return response
 
         return self._host.shards.answer(shard, respond, self._host.commit_timeout_ms)
+
+    def _commit(self, group_id: str, shard: Shard[GroupShard], decision: Decision) -> None:
+        """Raises KafkaError. Requests to a classic group that wait are answered once it is a consumer group: the next
+        ones may come at once."""
+        classic = shard.state.groups.get(group_id)
+        if classic is None:
+            self._host.consumer_groups.commit(shard, group_id, decision)
+            return
+        classic.refuse_waiting(ErrorCode.REBALANCE_IN_PROGRESS)
+        replies = [effect for effect in classic.take_effects() if isinstance(effect, Reply)]
+        try:
+            self._host.consumer_groups.commit(shard, group_id, decision)
+        finally:
+            for reply in replies:
+                reply.token.complete(reply.response)
 
     def _decide(self, request: chb.Request, caller: Caller, shard: Shard[GroupShard]) -> Decision:
         rules = self._host.consumer_groups.rules
@@ -94,7 +110,7 @@ class ConsumerGroupRequests:
         elif classic.is_unused:
             decision.records.append(shard.state.tombstone(group_id))
         else:
-            raise _no_group(group_id, shard)
+            return upgraded(classic, self._host.consumer_groups.rules, decision)
         return ConsumerGroup(group_id)
 
     # --- ConsumerGroupDescribe ----------------------------------------------------------------------------------------
@@ -109,7 +125,9 @@ class ConsumerGroupRequests:
             try:
                 shard = self._describe(described, request.include_authorized_operations)
             except KafkaError as error:
-                described.error_code, described.error_message = error.code, error.message or None
+                described.error_code = error.code
+                if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    described.error_message = error.message
                 continue
             if shard.partition.high_watermark < shard.written:
                 waits.setdefault(shard.index, (shard, []))[1].append(described)

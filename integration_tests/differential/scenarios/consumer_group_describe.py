@@ -40,9 +40,14 @@ def describes_several_consumer_groups(case: Case) -> None:
     other.join(ONE, rack_id="r1", server_assignor="range")
     unknown = case.name + "-unknown"
     case.compare(group.describe_request(other.group, unknown, group.group), only=by_group(group))
-    case.compare(group.describe_request(group.group, group.group), only=by_group(group))
     case.compare(group.describe_request("", group.group), only=by_group(group))
     case.compare(type(group.describe_request())(group_ids=[]))
+
+
+@SCENARIOS.success(69)
+def consumer_groups_named_twice(case: Case) -> None:
+    group = Consumers(case).bring(STABLE)
+    case.compare(group.describe_request(group.group, group.group), only=by_group(group))
 
 
 def by_group(group: Consumers) -> Any:

@@ -103,6 +103,10 @@ class Seen:
         self.table.restart()
         return E.NONE
 
+    def converted(self) -> E:
+        self.table.group.converted({each.member_id: each.protocols for each in self.table.group.members}, True)
+        return E.NONE
+
     def close(self) -> E:
         self.table.group.close(E.NOT_COORDINATOR)
         return E.NONE
@@ -127,6 +131,7 @@ HAPPENS: dict[Event, Callable[[Seen], E | Answer]] = {
     Event.NOT_ASSIGNED: lambda seen: seen.assigned(E.NOT_COORDINATOR),
     Event.UNSYNCED: Seen.unsynced,
     Event.TOO_LARGE: Seen.too_large,
+    Event.STALE: Seen.converted,
     Event.DELETE: lambda seen: seen.table.group.check_delete(),
     Event.DELETE_OFFSETS: lambda seen: seen.delete_offsets("consumer"),
     Event.DELETE_OPAQUE_OFFSETS: lambda seen: seen.delete_offsets("connect"),

@@ -8,19 +8,27 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.core_broker.cluster.image import MetadataImage
-from isthmus.core_broker.coordinators.consumer_groups import leaving, matching
+from isthmus.core_broker.coordinators.consumer_groups import classic_members, leaving, matching
 from isthmus.core_broker.coordinators.consumer_groups.assignors import ASSIGNORS
-from isthmus.core_broker.coordinators.consumer_groups.decision import Decision, GroupOptions, Rules
+from isthmus.core_broker.coordinators.consumer_groups.decision import Converted, Decision, GroupOptions, Policy, Rules
 from isthmus.core_broker.coordinators.consumer_groups.group import ConsumerGroup, Resolved
 from isthmus.core_broker.coordinators.consumer_groups.heartbeat import heartbeat
 from isthmus.core_broker.coordinators.consumer_groups.member import Member
 from isthmus.core_broker.coordinators.consumer_groups.topics import Topics
-from isthmus.core_broker.coordinators.effects import Caller, Schedule, Timer
+from isthmus.core_broker.coordinators.effects import Caller, Ensure, Schedule, Timer
+from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import consumer_group_heartbeat as chb
+from isthmus.protocol.messages import heartbeat as hb
+from isthmus.protocol.messages import join_group as jg
 from isthmus.protocol.messages import metadata_records as r
+from isthmus.protocol.messages import sync_group as sg
 from isthmus.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
+from isthmus.protocol.messages.consumer_protocol import Subscription, TopicPartition, encode_subscription
+from isthmus.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
+from isthmus.protocol.messages.leave_group import MemberIdentity
 
 SESSION_MS = 45_000
+CLASSIC_SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 OPTIONS = GroupOptions(session_timeout_ms=SESSION_MS, heartbeat_interval_ms=5_000, assignment_interval_ms=0)
 
@@ -64,7 +72,14 @@ class Table:
     Members are told about partitions by names of topics.
     """
 
-    def __init__(self, cluster: Cluster | None = None, *, max_size: int = 2**31 - 1) -> None:
+    def __init__(
+        self,
+        cluster: Cluster | None = None,
+        *,
+        max_size: int = 2**31 - 1,
+        classic_max_size: int = 2**31 - 1,
+        migration: Policy = Policy.BIDIRECTIONAL,
+    ) -> None:
         self.cluster = cluster or Cluster(t=4, u=2)
         self.now_ms = 1_000
         self.options = OPTIONS
@@ -73,6 +88,8 @@ class Table:
             assignors=ASSIGNORS,
             options=lambda group_id: self.options,
             max_size=max_size,
+            classic_max_size=classic_max_size,
+            migration=migration,
             wall_ms=lambda: self.now_ms,
             new_id=lambda: "made",
         )
@@ -80,6 +97,8 @@ class Table:
         self.log: list[tuple[Any, Any]] = []
         self.timers: dict[Timer, int] = {}
         self.patterns: tuple[str, ...] = ()
+        self.classic: GroupMetadataValue | None = None  # the record of the classic group that it has become
+        self.converted: Converted | None = None
 
     # --- What members do ----------------------------------------------------------------------------------------------
 
@@ -101,22 +120,72 @@ class Table:
         self.take(decision)
         return decision.response
 
+    # --- What members of the classic protocol do ----------------------------------------------------------------------
+
+    def join_classic(
+        self,
+        member_id: str,
+        names: Sequence[str] = ("t",),
+        *,
+        has: Partitions | None = None,
+        version: int = 9,
+        protocols: Sequence[str] = ("range",),
+        **fields: Any,
+    ) -> jg.Response:
+        """has: the partitions that its subscription says it has."""
+        owned = [TopicPartition(topic=name, partitions=list(each)) for name, each in (has or {}).items()]
+        metadata = encode_subscription(Subscription(topics=list(names), owned_partitions=owned))
+        request = jg.Request(
+            group_id="g",
+            member_id=member_id,
+            session_timeout_ms=CLASSIC_SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            protocol_type=fields.pop("kind", "consumer"),
+            protocols=[jg.JoinGroupRequestProtocol(name=each, metadata=metadata) for each in protocols],
+            **fields,
+        )
+        decision = classic_members.join(self.group, request, Caller(version, "c", "/h"), self.rules)
+        self.take(decision)
+        return decision.response
+
+    def sync_classic(self, member_id: str, generation: int, **fields: Any) -> sg.Response:
+        request = sg.Request(group_id="g", member_id=member_id, generation_id=generation, **fields)
+        decision = classic_members.sync(self.group, request, self.rules)
+        self.take(decision)
+        return decision.response
+
+    def beat_classic(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+        decision = classic_members.beat(self.group, member_id, instance_id, generation, hb.Response())
+        self.take(decision)
+        return ErrorCode(decision.response.error_code)
+
+    def leave_classic(self, *members: MemberIdentity) -> list[ErrorCode]:
+        decision, answers = classic_members.leave(self.group, members, self.rules)
+        self.take(decision)
+        return [ErrorCode(each.error_code) for each in answers]
+
     # --- What the coordinator does ------------------------------------------------------------------------------------
 
     def take(self, decision: Decision) -> None:
         for key, value in decision.records:
             self.log.append((key, value))
+            if isinstance(key, GroupMetadataKey):
+                self.classic = value
+                continue
             self.group.replay(key, value)
             if value is None and isinstance(key, ConsumerGroupMetadataKey):
                 self.group = ConsumerGroup("g")
         for effect in decision.effects:
             if isinstance(effect, Schedule):
                 self.timers[effect.timer] = self.now_ms + effect.delay_ms
+            elif isinstance(effect, Ensure):
+                self.timers.setdefault(effect.timer, self.now_ms + effect.delay_ms)
             else:
                 self.timers.pop(effect.timer, None)
         if decision.refreshed_at is not None:
             self.group.refreshed_at = decision.refreshed_at
         self.patterns = decision.patterns or self.patterns
+        self.converted = decision.classic
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, firing what falls due in order."""
