@@ -114,7 +114,8 @@ DIFFERENCES: dict[int, str] = {
     "index) end with a whole batch; Kafka's end with a part of the next one, which clients ask for again. An id of "
     "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR). A leader that the controller may "
     "have fenced meanwhile is NOT_LEADER_OR_FOLLOWER to consumers beyond its end, or with records of a later leader, "
-    "and a follower is OFFSET_NOT_AVAILABLE to them, else OFFSET_OUT_OF_RANGE",
+    "and a follower is OFFSET_NOT_AVAILABLE to them, else OFFSET_OUT_OF_RANGE. Where records of an open transaction "
+    "were deleted, the last stable offset is the log's start; Kafka's may be before it",
     2: "ListOffsets by a timestamp finds the first record that exists; Kafka's may be one that was deleted, or none. "
     "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
     "KAFKA_STORAGE_ERROR. A leader that the controller may have fenced meanwhile tells consumers the earliest offset "
@@ -144,10 +145,14 @@ DIFFERENCES: dict[int, str] = {
     23: "OffsetForLeaderEpoch: a leader that the controller may have fenced meanwhile does not tell of later epochs "
     "that there are none (NOT_LEADER_OR_FOLLOWER)",
     24: "AddPartitionsToTxn of brokers (versions 4 and 5) that names no transaction is answered; Kafka leaves it "
-    "without an answer. Under transaction.version 0 it is refused (UNSUPPORTED_VERSION) as in Kafka, and the "
-    "transaction goes on; in Kafka it is stuck until its coordinator is another one (CONCURRENT_TRANSACTIONS)",
+    "without an answer. One that it names twice is taken twice; Kafka takes the last. Under transaction.version 0 it "
+    "is refused (UNSUPPORTED_VERSION) as in Kafka, and the transaction goes on; in Kafka it is stuck until its "
+    "coordinator is another one (CONCURRENT_TRANSACTIONS)",
     25: "AddOffsetsToTxn makes the topic of groups if there is none",
     26: "EndTxn of version 5 under transaction.version 0: see AddPartitionsToTxn",
+    27: "WriteTxnMarkers with a producer, an epoch or a version below 0 is INVALID_REQUEST, in Kafka a fault "
+    "(UNKNOWN_SERVER_ERROR). A partition without a leader has its marker once it has one; Kafka's coordinator forgets "
+    "it, and its readers of committed records wait for ever",
     28: "TxnOffsetCommit of nothing that can be kept makes no group: see OffsetCommit",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics (kind 16) have no options here (INVALID_REQUEST)",
@@ -169,6 +174,9 @@ DIFFERENCES: dict[int, str] = {
     63: "BrokerHeartbeat: a broker that was fenced stays so until it has applied the metadata that says so; in Kafka "
     "its registration is enough",
     65: "DescribeTransactions lists an id once, even if it is named twice: else a few bytes would ask for megabytes",
+    68: "ConsumerGroupHeartbeat: between two assignors that equally many members like, a group stays with its choice; "
+    "in Kafka each heartbeat with all that a member has raises the epoch, for ever",
+    69: "ConsumerGroupDescribe lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

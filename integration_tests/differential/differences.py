@@ -87,6 +87,7 @@ OWN_OPTIONS: dict[str, tuple[str, ...]] = {  # with what is told of them differe
     "queued.max.request.bytes": (),
     "socket.listen.backlog.size": (),
     "socket.send.buffer.bytes": (),
+    "transaction.state.log.num.partitions": (),
 }
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("ApiVersions.api_keys", LEFT_OUT, "see test_api_versions.py: we serve fewer, and one of our own"),
