@@ -145,10 +145,14 @@ DIFFERENCES: dict[int, str] = {
     23: "OffsetForLeaderEpoch: a leader that the controller may have fenced meanwhile does not tell of later epochs "
     "that there are none (NOT_LEADER_OR_FOLLOWER)",
     24: "AddPartitionsToTxn of brokers (versions 4 and 5) that names no transaction is answered; Kafka leaves it "
-    "without an answer. Under transaction.version 0 it is refused (UNSUPPORTED_VERSION) as in Kafka, and the "
-    "transaction goes on; in Kafka it is stuck until its coordinator is another one (CONCURRENT_TRANSACTIONS)",
+    "without an answer. One that it names twice is taken twice; Kafka takes the last. Under transaction.version 0 it "
+    "is refused (UNSUPPORTED_VERSION) as in Kafka, and the transaction goes on; in Kafka it is stuck until its "
+    "coordinator is another one (CONCURRENT_TRANSACTIONS)",
     25: "AddOffsetsToTxn makes the topic of groups if there is none",
     26: "EndTxn of version 5 under transaction.version 0: see AddPartitionsToTxn",
+    27: "WriteTxnMarkers with a producer, an epoch or a version below 0 is INVALID_REQUEST, in Kafka a fault "
+    "(UNKNOWN_SERVER_ERROR). A partition without a leader has its marker once it has one; Kafka's coordinator forgets "
+    "it, and its readers of committed records wait for ever",
     28: "TxnOffsetCommit of nothing that can be kept makes no group: see OffsetCommit",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics (kind 16) have no options here (INVALID_REQUEST)",

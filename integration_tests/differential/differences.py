@@ -71,6 +71,7 @@ def without_default(option: dict[str, Any], own: tuple[str, ...]) -> dict[str, A
 HASHED = "Kafka's order is that of a hash table"
 OUR_OWN = "an option of ours"
 LEADS_ON = "clients are told of no leader, but none is elected: a partition that is offline may come back"
+TIED = "between two assignors that equally many like, Kafka wavers: each heartbeat raises the epoch, for ever"
 OWN_OPTIONS: dict[str, tuple[str, ...]] = {  # with what is told of them differently, beside their default
     "broker.heartbeat.interval.ms": (),
     "broker.session.timeout.ms": (),
@@ -86,6 +87,7 @@ OWN_OPTIONS: dict[str, tuple[str, ...]] = {  # with what is told of them differe
     "queued.max.request.bytes": (),
     "socket.listen.backlog.size": (),
     "socket.send.buffer.bytes": (),
+    "transaction.state.log.num.partitions": (),
 }
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("ApiVersions.api_keys", LEFT_OUT, "see test_api_versions.py: we serve fewer, and one of our own"),
@@ -282,6 +284,65 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "DescribeQuorum.nodes.listeners", LEFT_OUT, "Kafka's controllers have a listener of their own, we have none"
+    ),
+    *(
+        Difference(
+            "WriteTxnMarkers.markers.topics.partitions.error_code",
+            INSTEAD,
+            "a producer, an epoch or a version below 0 ends in a fault of Kafka's",
+            scenario,
+            42,
+            -1,
+        )
+        for scenario in (
+            "marks_in_an_epoch_that_is_over",
+            "marks_as_producers_that_are_not_there",
+            "transactions_of_a_version",
+        )
+    ),
+    *(
+        Difference(path, LEFT_OUT, "what a broker names twice is taken twice", "a_transaction_named_twice")
+        for path in (
+            "AddPartitionsToTxn.results_by_transaction",
+            "DescribeTransactions.transaction_states.topics.partitions",
+            "Afterwards.transactions.records",
+        )
+    ),
+    Difference(
+        "ConsumerGroupDescribe.groups",
+        LEFT_OUT,
+        "a group named twice is told once: a few bytes would ask for megabytes",
+        "describes_several_consumer_groups",
+    ),
+    Difference("ConsumerGroupDescribe.groups.error_message", SAYS_MORE, "the reason, where Kafka has none"),
+    *(
+        Difference(
+            "OffsetFetch.groups.error_code",
+            INSTEAD,
+            "an epoch of no member ends in a fault of Kafka's",
+            f"others_than_members_read_offsets-{state}",
+            25,
+            -1,
+        )
+        for state in ("Empty", "Assigning", "Reconciling", "Stable")
+    ),
+    Difference(
+        "DescribeTransactions.transaction_states",
+        LEFT_OUT,
+        "a transaction named twice is told once: a few bytes would ask for megabytes",
+        "describes_several_transactions",
+    ),
+    *(
+        Difference(path, LEFT_OUT, TIED, "two_assignors_that_equally_many_like")
+        for path in ("ConsumerGroupHeartbeat.member_epoch", "ConsumerGroupDescribe.groups")
+    ),
+    *(
+        Difference(path, INSTEAD, "the log's start, where Kafka goes back to that of a batch", scenario, ours, theirs)
+        for scenario in ["records_of_an_open_transaction_are_deleted"]
+        for path, ours, theirs in (
+            ("Fetch.responses.partitions.last_stable_offset", 2, 1),
+            ("Afterwards.topics.partitions.stable", (0, 2), (0, 1)),
+        )
     ),
     Difference(
         "ListOffsets.topics.partitions.offset",

@@ -98,8 +98,8 @@ TRANSACTION_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "some_partitions_are_added_without_the_others",
         f"{TRANSACTIONS}.requests",
-        "refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)",
-        "refused = dict.fromkeys(places, ErrorCode.NONE)",
+        "done(dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong)",
+        "done(dict.fromkeys(places, ErrorCode.NONE) | wrong)",
         "adds_partitions_that_are_not_there",
     ),
     Mutant(

@@ -54,7 +54,7 @@ class TransactionCoordinator:
         return self.host.shards.unread()
 
     def describe_transactions(self, request: dst.Request, version: int) -> Any:
-        return listing.describe(request, lambda key: self.host.sure_shard_of(key).state)
+        return listing.describe(request, lambda key: self.host.sure_shard_of(key).state, self.host.markers.left)
 
     def list_transactions(self, request: lst.Request, version: int) -> Any:
         shards = self.host.shards.shards

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages import describe_transactions as dst
@@ -10,12 +10,15 @@ from ....protocol.messages import list_transactions as lst
 from ..patterns import Pattern, PatternError
 from ..runtime import Shard, client_error
 from .shard import TransactionShard
-from .states import BY_NAME, LIVE, State
-from .transaction import Transaction
+from .states import BY_NAME, DECIDED, LIVE, State
+from .transaction import Place, Transaction
 
 
-def describe(request: dst.Request, shard_of: Callable[[str], TransactionShard]) -> dst.Response:
-    """shard_of: gives the shard of a transactional id, or raises KafkaError. An id is described once."""
+def describe(
+    request: dst.Request, shard_of: Callable[[str], TransactionShard], left: Callable[[str], Collection[Place]]
+) -> dst.Response:
+    """shard_of: gives the shard of a transactional id, or raises KafkaError. left: the partitions without a marker of
+    one that is decided. An id is described once."""
     states = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
         state = dst.TransactionState(transactional_id=transactional_id)
@@ -31,13 +34,14 @@ def describe(request: dst.Request, shard_of: Callable[[str], TransactionShard]) 
         if entry is None:
             state.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         else:
-            _describe(entry.current, state)
+            found = entry.current
+            _describe(found, left(transactional_id) if found.state in DECIDED else found.partitions, state)
     return dst.Response(transaction_states=states)
 
 
-def _describe(found: Transaction, state: dst.TransactionState) -> None:
+def _describe(found: Transaction, partitions: Collection[Place], state: dst.TransactionState) -> None:
     by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(found.partitions):
+    for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
     state.transaction_state = found.state.value
     state.transaction_timeout_ms = found.timeout_ms

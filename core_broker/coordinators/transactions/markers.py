@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -89,6 +89,7 @@ class Markers:
         self._timeout_ms = timeout_ms
         self._completed = completed
         self._markings: dict[Marking, None] = {}
+        self._by_id: dict[str, Marking] = {}
         self._lines: dict[int, _Line] = {}
         self._parked: Batch = {}  # to be sent again
         self._retry: asyncio.TimerHandle | None = None
@@ -105,7 +106,13 @@ class Markers:
         """Have the markers of decided transactions written."""
         markings = [Marking(shard, transaction) for transaction in transactions]
         self._markings |= dict.fromkeys(markings)
+        self._by_id |= {marking.transaction.transactional_id: marking for marking in markings}
         self._dispatch({marking: list(marking.left) for marking in markings})
+
+    def left(self, transactional_id: str) -> Collection[Place]:
+        """The partitions of a decided transaction that have no marker yet."""
+        marking = self._by_id.get(transactional_id)
+        return () if marking is None else marking.left
 
     def drop(self, state: TransactionShard) -> None:
         """Another broker coordinates the transactions of a shard: it writes their markers."""
@@ -142,6 +149,8 @@ class Markers:
     def _end(self, marking: Marking) -> None:
         marking.is_over = True
         del self._markings[marking]
+        if self._by_id.get(marking.transaction.transactional_id) is marking:
+            del self._by_id[marking.transaction.transactional_id]
 
     def _is_alive(self, broker_id: int) -> bool:
         broker = self._image.brokers.get(broker_id)

@@ -16,7 +16,7 @@ from ....protocol.messages import end_txn
 from ....protocol.messages import init_producer_id as ipi
 from ....runtime import Runtime
 from ...cluster.image import MetadataImage
-from ...cluster.topic_names import CONSUMER_OFFSETS
+from ...cluster.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from ...config import BrokerConfig
 from ...purgatory import Pending, Purgatory
 from .. import find
@@ -32,7 +32,7 @@ INIT_FENCED_SINCE = 4  # the same of InitProducerId
 OF_BROKERS_SINCE = 4  # of AddPartitionsToTxn (KIP-890)
 RAISES_SINCE = 5  # version of EndTxn whose answer has the next epoch (KIP-890)
 
-Codes = dict[Place, ErrorCode]
+Codes = dict[Place, ErrorCode] | ErrorCode  # by partition, or that of all
 _STRANGER = Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
@@ -99,21 +99,16 @@ class TransactionRequests:
             ]
         else:
             asked = request.transactions
-        results: list[Codes] = [{} for _ in asked]
+        results: list[Codes | None] = [None for _ in asked]
         left = len(asked)
 
         def answer() -> apt.Response:
-            return _added(asked, results, version)
-
-        def expired() -> apt.Response:
-            for each, codes in zip(asked, results, strict=True):
-                if not codes:
-                    codes |= dict.fromkeys(_places(each.topics), ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return answer()
+            codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE if each is None else each for each in results]
+            return _added(asked, codes, version)
 
         if not asked:
             return answer()
-        pending = Pending(expired)
+        pending = Pending(answer)
 
         def done(at: int, codes: Codes) -> None:
             nonlocal left
@@ -129,13 +124,16 @@ class TransactionRequests:
     def _add(self, asked: apt.AddPartitionsToTxnTransaction, version: int, done: Callable[[Codes], None]) -> None:
         places = _places(asked.topics)
         given = Given(asked.producer_id, asked.producer_epoch)
-        if not asked.transactional_id:
-            done(dict.fromkeys(places, ErrorCode.INVALID_REQUEST))
+        wrong = {
+            place: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for place in places if self._image.partition(*place) is None
+        }
+        if version < OF_BROKERS_SINCE:  # a client has no business in topics that only brokers write to
+            wrong |= {place: ErrorCode.TOPIC_AUTHORIZATION_FAILED for place in places if place[0] in INTERNAL_TOPICS}
+        if wrong:
+            done(dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong)
             return
-        unknown = [place for place in places if self._image.partition(*place) is None]
-        if unknown:
-            refused = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            done(refused | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if not asked.transactional_id:
+            done(ErrorCode.INVALID_REQUEST)
             return
         if asked.verify_only:
             self._verify(asked.transactional_id, given, places, done)
@@ -143,7 +141,7 @@ class TransactionRequests:
         client_version = OF_OLD_CLIENTS if version < OF_BROKERS_SINCE else BUMPING
 
         def respond(code: ErrorCode, found: Transaction | None) -> None:
-            done(dict.fromkeys(places, _code(code, version, FENCED_SINCE)))
+            done(_code(code, version, FENCED_SINCE))
 
         self._host.decide(asked.transactional_id, self._adding(given, places, client_version), respond)
 
@@ -159,7 +157,7 @@ class TransactionRequests:
         return ask
 
     def _verify(self, key: str, given: Given, places: Sequence[Place], done: Callable[[Codes], None]) -> None:
-        verified: Codes = {}
+        verified: dict[Place, ErrorCode] = {}
 
         def ask(entry: Entry | None, fresh_id: int | None) -> Decision:
             if entry is None:
@@ -168,7 +166,7 @@ class TransactionRequests:
             return Decision(ErrorCode.NONE)
 
         def respond(code: ErrorCode, found: Transaction | None) -> None:
-            done(dict.fromkeys(places, code) if code else verified)
+            done(code or verified)
 
         self._host.decide(key, ask, respond)
 
@@ -257,18 +255,34 @@ def _places(topics: Sequence[apt.AddPartitionsToTxnTopic]) -> list[Place]:
 
 def _added(asked: Sequence[apt.AddPartitionsToTxnTransaction], results: Sequence[Codes], version: int) -> apt.Response:
     if version < OF_BROKERS_SINCE:
-        return apt.Response(results_by_topic_v3_and_below=_rows(results[0]))
-    if any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in results):
+        return apt.Response(results_by_topic_v3_and_below=_rows(asked[0].topics, results[0]))
+    if ErrorCode.UNSUPPORTED_VERSION in results:
         return apt.Response(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return apt.Response(
         results_by_transaction=[
-            apt.AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=_rows(codes))
+            apt.AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id, topic_results=_rows(each.topics, codes)
+            )
             for each, codes in zip(asked, results, strict=True)
         ]
     )
 
 
-def _rows(codes: Codes) -> list[apt.AddPartitionsToTxnTopicResult]:
+def _rows(
+    asked: Sequence[apt.AddPartitionsToTxnTopic], codes: Codes
+) -> list[apt.AddPartitionsToTxnTopicResult]:  # fmt: skip
+    """As asked for where all are told the same, else each partition once."""
+    if isinstance(codes, ErrorCode):
+        return [
+            apt.AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    apt.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=codes)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in asked
+        ]
     by_topic: dict[str, list[apt.AddPartitionsToTxnPartitionResult]] = {}
     for (topic, index), code in codes.items():
         result = apt.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)

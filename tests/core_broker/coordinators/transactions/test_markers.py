@@ -97,13 +97,15 @@ async def test_a_marker_that_could_not_be_written_is_sent_again_and_those_that_w
     field.send(T0, T1)
     (first,) = await field.asked()
     first.respond({T1: code})
+    assert list(field.markers.left("x")) == [T0, T1] and list(field.markers.left("y")) == []
     await field.settle()
+    assert list(field.markers.left("x")) == [T1]
     assert field.peers.asked == [], "not at once"
     (again,) = await field.asked()
     assert again.places == [T1] and field.completed == []
     again.respond()
     await field.settle()
-    assert field.completed == ["x"]
+    assert field.completed == ["x"] and list(field.markers.left("x")) == []
 
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION])

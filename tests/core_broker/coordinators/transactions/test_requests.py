@@ -52,6 +52,36 @@ async def test_partitions_that_do_not_exist_keep_the_others_out(counter: Counter
 
 
 @run_by(counted)
+async def test_clients_add_no_partitions_of_topics_that_brokers_keep(counter: Counter, /) -> None:
+    _, *ids = await counter.init()
+    producer = ids[0], ids[1]
+    await counter.add_offsets("x", producer, "group")
+    kept = ("__consumer_offsets", 0)
+    refused = {T0: E.OPERATION_NOT_ATTEMPTED, kept: E.TOPIC_AUTHORIZATION_FAILED}
+    assert await counter.add("x", producer, T0, kept) == refused
+    assert await counter.add_many(of_broker("x", producer, T0, kept)) == {"x": {T0: E.NONE, kept: E.NONE}}
+
+
+@run_by(counted)
+async def test_what_is_told_to_all_is_told_as_it_was_asked(counter: Counter, /) -> None:
+    """A partition named twice, and a topic without partitions."""
+    _, *ids = await counter.init()
+    topics = [apt.AddPartitionsToTxnTopic(name="t", partitions=[1, 0, 1]), apt.AddPartitionsToTxnTopic(name="u")]
+    request = apt.Request(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=ids[0],
+        v3_and_below_producer_epoch=ids[1],
+        v3_and_below_topics=topics,
+    )
+    answer = await counter.ask(request, 3)
+    rows = [
+        (topic.name, [(each.partition_index, each.partition_error_code) for each in topic.results_by_partition])
+        for topic in answer.results_by_topic_v3_and_below
+    ]
+    assert rows == [("t", [(1, E.NONE), (0, E.NONE), (1, E.NONE)]), ("u", [])]
+
+
+@run_by(counted)
 async def test_a_group_that_commits_offsets_adds_the_partition_that_holds_them(counter: Counter, /) -> None:
     _, *ids = await counter.init()
     image = counter.transactions.host._image

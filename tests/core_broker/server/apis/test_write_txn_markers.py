@@ -70,6 +70,16 @@ async def test_each_partition_has_its_own_error(serving, /):
     }
 
 
+@pytest.mark.parametrize("wrong", [{"pid": -1}, {"epoch": -1}, {"version": -1}])
+@run_by(serve)
+async def test_a_marker_of_nobody_is_not_written(serving, /, wrong):
+    await serving.topic("t")
+    partition = begin(serving, "t")
+    codes = await write(serving, marker(("t", 0), **wrong))
+    assert codes == {(wrong.get("pid", 7), "t", 0): E.INVALID_REQUEST}
+    assert (partition.last_stable_offset, partition.high_watermark) == (0, 1)
+
+
 @run_by(serve)
 async def test_the_version_of_transactions_is_the_markers(serving, /):
     await serving.topic("t")
