@@ -60,8 +60,6 @@ def handle(request: Request, context: Context) -> Any:
 
 def _write(marker: WritableTxnMarker, topic: str, index: int, context: Context) -> tuple[Partition, int]:
     """The partition, and the offset before which it must be committed. Raises KafkaError."""
-    if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker has a producer, its epoch, and a version of transactions")
     services = context.services
     partition = services.replicas.partitions.get(topic, {}).get(index)
     if partition is None or partition.failure is not None:
