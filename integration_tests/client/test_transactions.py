@@ -14,7 +14,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from integration_tests.brokers import BrokerProcess
+from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.peers.peers import cluster
 from isthmus.client import Admin, Client, Consumer, GroupMetadata, Producer, TopicPartition
 from isthmus.client.admin import SAFE_DOWNGRADE, NewTopic
@@ -26,16 +26,16 @@ LIMIT_S = 60.0
 Body = Callable[[Client], Awaitable[None]]
 
 
+async def downgrade(bootstrap: str) -> None:
+    """To transaction.version 1, as every Kafka 3 has it."""
+    client = Client(bootstrap)
+    await client.start()
+    await Admin(client).update_features({"transaction.version": 1}, SAFE_DOWNGRADE)
+    await client.close()
+
+
 @pytest.fixture(scope="module")
 def kafka_before_epochs() -> Iterator[str]:
-    """Stock Kafka at transaction.version 1, as every Kafka 3 is."""
-
-    async def downgrade(bootstrap: str) -> None:
-        client = Client(bootstrap)
-        await client.start()
-        await Admin(client).update_features({"transaction.version": 1}, SAFE_DOWNGRADE)
-        await client.close()
-
     with cluster(heap="512m") as made:
         asyncio.run(downgrade(made.bootstrap))
         yield made.bootstrap
@@ -46,7 +46,14 @@ def own(isthmus_broker: BrokerProcess) -> str:
     return isthmus_broker.bootstrap
 
 
-@pytest.fixture(params=["kafka", "kafka_before_epochs", "own"])
+@pytest.fixture(scope="module")
+def own_before_epochs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("isthmus")) as broker:
+        asyncio.run(downgrade(broker.bootstrap))
+        yield broker.bootstrap
+
+
+@pytest.fixture(params=["kafka", "kafka_before_epochs", "own", "own_before_epochs"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     address: str = request.getfixturevalue(request.param)
     return address
