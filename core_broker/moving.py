@@ -21,6 +21,7 @@ from ..protocol.messages import metadata_records as r
 from ..protocol.primitives import uuid_from_str
 from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
+from .cluster.features import GROUP_VERSION, TRANSACTION_VERSION
 from .cluster.features import METADATA_VERSION as METADATA_FEATURE
 from .cluster.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
@@ -42,6 +43,8 @@ from .storage.log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
 from .storage.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 
 METADATA_VERSION = 25  # the last of Kafka 4.0: any Kafka 4 can start from it, and kafka-features.sh can raise it
+# What Kafka 4.0 has, too, and does not serve all groups and producers without.
+CARRIED = (GROUP_VERSION, TRANSACTION_VERSION)
 EXIT_DONE, EXIT_FAILED = 0, 1
 PARTITION_VERSION = 1  # the first with directories
 
@@ -120,6 +123,9 @@ def _records(
     """The image in Kafka's records. No partition has a leader: Kafka's controller elects, under new leader epochs."""
     node_id, directory = int(identity["node.id"]), uuid_from_str(identity["directory.id"])
     yield r.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION)
+    for feature in CARRIED:
+        if level := image.features.get(feature):
+            yield r.FeatureLevelRecord(name=feature, feature_level=level)
     for name, topic in image.topics.items():
         yield r.TopicRecord(name=name, topic_id=topic.id)
         for index, partition in topic.partitions.items():

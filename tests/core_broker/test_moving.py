@@ -47,7 +47,7 @@ def test_the_cluster_is_the_same_without_what_is_ours_alone(tmp_path: Path) -> N
     said = moved(folder)
     after = image_of(folder)
     assert {name: topic.id for name, topic in after.topics.items()} == IDS
-    assert after.features == {"metadata.version": METADATA_VERSION}
+    assert after.features == {"metadata.version": METADATA_VERSION, "group.version": 1}
     assert before.topics[MIRRORED].configs == {"mirror.link": "x"} and after.topics[MIRRORED].configs == {}
     assert said[0] == f"left out, because Kafka does not know it: mirror.link=x of topic {MIRRORED}"
     assert said[-1].startswith(f"{folder}: 2 topics, 4 partitions; start Kafka 4 on it with node.id=1")

@@ -47,6 +47,7 @@ def records() -> list[object]:
             )
             for index in range(2)
         ]
+    found += [r.FeatureLevelRecord(name=name, feature_level=1) for name in ("group.version", "kraft.version", "f")]
     link = r.ConfigRecord(resource_type=2, resource_name=MIRRORED, name="mirror.link", value="x")
     return [*found, link]
 
