@@ -76,7 +76,7 @@ async def test_a_marker_of_nobody_is_not_written(serving, /, wrong):
     await serving.topic("t")
     partition = begin(serving, "t")
     codes = await write(serving, marker(("t", 0), **wrong))
-    assert codes == {(wrong.get("pid", 7), "t", 0): E.INVALID_REQUEST}
+    assert codes == {(wrong.get("pid", 7), "t", 0): E.UNKNOWN_SERVER_ERROR}
     assert (partition.last_stable_offset, partition.high_watermark) == (0, 1)
 
 
@@ -163,15 +163,6 @@ async def test_the_coordinator_of_groups_ends_what_is_of_groups(serving, /, erro
     told = marker(("__consumer_offsets", 1), epoch=3, coordinator_epoch=4, commit=False, version=2)
     assert await write(serving, told) == {(7, "__consumer_offsets", 1): code}
     assert groups.told == [(1, 7, 3, 4, False, 2)]
-
-
-@run_by(serve)
-async def test_a_marker_is_of_a_producer_and_of_a_version(serving, /):
-    await serving.topic("t")
-    for pid, wrong in ((-1, {"pid": -1}), (7, {"epoch": -1}), (7, {"version": -1})):
-        assert await write(serving, marker(("t", 0), **wrong)) == {(pid, "t", 0): E.UNKNOWN_SERVER_ERROR}
-    assert serving.replicas.get("t", 0).log.log_end_offset == 0
-    assert await write(serving, marker(("t", 0))) == {(7, "t", 0): E.NONE}, "there is nothing to end"
 
 
 @run_by(serve)
