@@ -167,7 +167,8 @@ class Verification:
         request = Request(transactions=[each.transaction for each in asked])
         response = await self._request(coordinator, request, self._timeout_ms(), least_version=LEAST_VERSION)
         if response.error_code:
-            raise KafkaError(response.error_code, f"broker {coordinator} has refused the request")
+            log.warning("transactions are not verified: broker %d has refused it, %d", coordinator, response.error_code)
+            return [_all(each.transaction, _told(response.error_code)) for each in asked]
         results = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
         answered: list[Errors] = []
         for each in asked:
@@ -188,19 +189,21 @@ class Verification:
 
 def _unanswered(asked: list[_Asked], code: int) -> list[Errors]:
     """What is known where a coordinator has not answered. One of a version that can not be asked is not in the way."""
-    told: int
+    if code == ErrorCode.UNSUPPORTED_VERSION:
+        return [{} for _ in asked]
+    return [_all(each.transaction, _told(code)) for each in asked]
+
+
+def _told(code: int) -> int:
+    """What a producer is told where its coordinator refuses the request as a whole, or does not answer."""
     match code:
-        case ErrorCode.UNSUPPORTED_VERSION:
-            return [{} for _ in asked]
         case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            told = ErrorCode.INVALID_TXN_STATE  # not the client's fault, which must not see it
+            return ErrorCode.INVALID_TXN_STATE  # not the client's fault, which must not see it
         case ErrorCode.BROKER_NOT_AVAILABLE:
-            told = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.REQUEST_TIMED_OUT:
-            told = ErrorCode.NETWORK_EXCEPTION
-        case _:
-            told = code
-    return [_all(each.transaction, told) for each in asked]
+            return ErrorCode.NETWORK_EXCEPTION
+    return code
 
 
 def _all(transaction: AddPartitionsToTxnTransaction, code: int) -> Errors:

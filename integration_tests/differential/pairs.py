@@ -14,9 +14,12 @@ from .peer import Peer
 
 
 @contextmanager
-def pair(folder: Path, options: Mapping[str, object]) -> Iterator[Comparison]:
-    """Both, running; ours has its data in the folder."""
-    with cluster(properties=options, heap="512m") as kafka, running_broker(folder, dict(options)) as broker:
+def pair(
+    folder: Path, options: Mapping[str, object], of_kafka: Mapping[str, object] | None = None
+) -> Iterator[Comparison]:
+    """Both, running; ours has its data in the folder. of_kafka: options that only Kafka has."""
+    properties = {**options, **(of_kafka or {})}
+    with cluster(properties=properties, heap="512m") as kafka, running_broker(folder, dict(options)) as broker:
         peers = Peer("isthmus", broker.bootstrap), Peer("stock Kafka", kafka.bootstrap)
         comparison = Comparison(*peers)
         try:

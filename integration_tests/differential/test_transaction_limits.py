@@ -44,11 +44,12 @@ LIMITS = {
 }
 EXPIRY = {
     **LIMITS,
-    "producer.id.expiration.check.interval.ms": 50,
+    "log.retention.check.interval.ms": 50,  # when ours looks for producers that are silent
     "producer.id.expiration.ms": 500,
     "transaction.remove.expired.transaction.cleanup.interval.ms": 50,
     "transactional.id.expiration.ms": 3_000,
 }
+EXPIRY_OF_KAFKA = {"producer.id.expiration.check.interval.ms": 50}  # an internal option
 SOON_MS = 700
 OF_LIMITS, OF_EXPIRY = Scenarios(), Scenarios()
 
@@ -254,7 +255,7 @@ def limits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
 
 @pytest.fixture(scope="module")
 def expiry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
-    with pair(tmp_path_factory.mktemp("expiry"), EXPIRY) as made:
+    with pair(tmp_path_factory.mktemp("expiry"), EXPIRY, EXPIRY_OF_KAFKA) as made:
         yield made
 
 

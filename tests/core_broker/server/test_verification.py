@@ -181,6 +181,25 @@ def test_a_coordinator_that_does_not_answer(failure: ErrorCode, told: ErrorCode 
     scenario()
 
 
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION),  # the records of its level cannot say it
+    ],
+)
+def test_a_coordinator_that_refuses_a_request_as_a_whole(refusal: ErrorCode, told: ErrorCode) -> None:
+    @run
+    async def scenario(world: World) -> None:
+        world.ask()
+        (await world.asked(1))[2].set_result(Response(error_code=refusal))
+        while not world.told:
+            await asyncio.sleep(0)
+        assert world.told == [{("t", 0): told}]
+
+    scenario()
+
+
 @run
 async def test_who_has_waited_too_long_is_not_asked_about_any_more(world: World) -> None:
     world.ask()
