@@ -228,6 +228,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "all offsets of a group that is named twice are told once: a few bytes would ask for megabytes",
         "all_offsets_of_a_group_that_is_named_twice",
     ),
+    Difference("ConsumerGroupHeartbeat.error_message", SAYS_MORE, "why there is no coordinator", FIRST),
     Difference(
         "OffsetFetch.groups.error_code",
         INSTEAD,

@@ -76,13 +76,10 @@ FIRST: list[Struct] = [
     list_groups.Request(),
     delete_groups.Request(groups_names=["g"]),
     consumer_group_heartbeat.Request(
-        group_id="g", member_id="m", rebalance_timeout_ms=1000, subscribed_topic_names=["t"]
+        group_id="g", member_id="m", rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
     ),
     consumer_group_describe.Request(group_ids=["g"]),
     init_producer_id.Request(transactional_id="t", transaction_timeout_ms=1000),
-    add_partitions_to_txn.Request(
-        transactions=[add_partitions_to_txn.AddPartitionsToTxnTransaction(transactional_id="t")]
-    ),
     add_offsets_to_txn.Request(transactional_id="t", group_id="g"),
     end_txn.Request(transactional_id="t"),
     describe_transactions.Request(transactional_ids=["t"]),
@@ -98,8 +95,11 @@ def told_first(peer: Peer) -> dict[str, Any]:
     topic = commit.topic(case.name, topic_id, commit.row(0, 1))
     row = txn_offset_commit.TxnOffsetCommitRequestPartition(committed_metadata="")
     pending = txn_offset_commit.TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[row])
+    added = add_partitions_to_txn.AddPartitionsToTxnTopic(name=case.name, partitions=[0])
+    adding = add_partitions_to_txn.AddPartitionsToTxnTransaction(transactional_id="t", topics=[added])
     asked = [
         offset_commit.Request(group_id="g", topics=[topic]),
+        add_partitions_to_txn.Request(transactions=[adding]),
         txn_offset_commit.Request(transactional_id="t", group_id="g", topics=[pending]),
         *FIRST,
     ]
@@ -113,7 +113,12 @@ class Pair:
         self.ours, self.stock = ours, stock
         self.first = told_first(ours), told_first(stock)
         self.comparison = Comparison(ours, stock)
-        for api in (offset_commit.API, txn_offset_commit.API, *(type(each).API for each in FIRST)):
+        for api in (
+            offset_commit.API,
+            add_partitions_to_txn.API,
+            txn_offset_commit.API,
+            *(type(each).API for each in FIRST),
+        ):
             self.comparison.note_codes(api.key, error_codes.FIRST, self.first[1][api.name])
 
 
@@ -128,7 +133,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             made.stock.close()
 
 
-@pytest.mark.parametrize("name", ["OffsetCommit", "TxnOffsetCommit", *(type(each).API.name for each in FIRST)])
+@pytest.mark.parametrize(
+    "name", ["OffsetCommit", "AddPartitionsToTxn", "TxnOffsetCommit", *(type(each).API.name for each in FIRST)]
+)
 def test_what_is_told_before_there_is_a_coordinator(name: str, pair: Pair) -> None:
     ours, stock = (first[name] for first in pair.first)
     assert unexplained(name, ours, stock, error_codes.FIRST, pair.comparison.explained) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from isthmus.protocol.messages import (
     list_offsets,
     list_transactions,
     offset_fetch,
+    produce,
 )
 
 from .batches import split
@@ -320,8 +322,12 @@ def a_leader_hangs(trio: Trio) -> None:
     trio.elect_another_than(THREE)
     for topic, nodes in (("pair", [1, 2]), ("sole", [3])):
         producer.topic_ids[topic] = trio.create(topic, nodes, retention_ms=KEEPS, segment_ms=NEVER_MS)
-        answer = trio.ask(nodes[0], producer.produce_request(producer.batch(), topic=topic))
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        request = producer.produce_request(producer.batch(), topic=topic)
+
+        def taken(node: int, request: produce.Request) -> bool:
+            return bool(trio.ask(node, request).responses[0].partition_responses[0].error_code == 0)
+
+        until(partial(taken, nodes[0], request), f"{topic} takes records", SETTLE_S)  # its leader may just begin
     trio.signal(THREE, signal.SIGSTOP)
     what = "a leader hangs"
     try:

@@ -193,10 +193,10 @@ def a_transactional_id_that_is_not_used_is_forgotten(case: Case, state: str) -> 
     case.see(producer.bump_request())
 
 
-@OF_EXPIRY.success(65, each=(ONGOING, PREPARE_COMMIT))
-def a_transactional_id_in_use_is_not_forgotten(case: Case, state: str) -> None:
+@OF_EXPIRY.success(65)
+def a_transactional_id_in_use_is_not_forgotten(case: Case) -> None:
     """As another one that is not used tells, which is forgotten meanwhile."""
-    producer = Producer(case).bring(state)
+    producer = Producer(case).bring(ONGOING)
     other = Producer(case, "-other").begin()
 
     def gone() -> bool:

@@ -290,7 +290,7 @@ def classic_members_commit_in_a_mixed_group(case: Case) -> None:
 
 @SCENARIOS.error(69)
 def describes_a_group_before_and_after_its_upgrade(case: Case) -> None:
-    crew, group = classic(case, LEADER)
+    crew, group = classic(case, LEADER, FOLLOWER)
     with crew:
         case.compare(group.describe_request())
         group.join(ONE)
