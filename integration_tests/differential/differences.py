@@ -230,14 +230,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference("ConsumerGroupHeartbeat.error_message", SAYS_MORE, "why there is no coordinator", FIRST),
     Difference(
-        "OffsetFetch.groups.error_code",
-        INSTEAD,
-        "a member's epoch without its id ends in a fault of Kafka's",
-        "others_than_members_read_offsets",
-        25,
-        -1,
-    ),
-    Difference(
         "DescribeTopicPartitions.topics",
         LEFT_OUT,
         "an empty name ends in a fault of Kafka's, for all that is asked with it",
@@ -265,20 +257,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         "a group named twice is told once: a few bytes would ask for megabytes",
         "consumer_groups_named_twice",
     ),
-    *(
-        Difference(
-            path,
-            LEFT_OUT,
-            "of two assignors that as many members like, Kafka takes the other with each heartbeat that names one",
-            "two_assignors_that_equally_many_like",
-        )
-        for path in (
-            "ConsumerGroupHeartbeat.member_epoch",
-            "ConsumerGroupDescribe.groups.group_epoch",
-            "ConsumerGroupDescribe.groups.assignment_epoch",
-            "ConsumerGroupDescribe.groups.members.member_epoch",
-        )
-    ),
     Difference("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),
     Difference(
         "DescribeGroups.groups",
@@ -295,21 +273,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         "DescribeQuorum.nodes.listeners", LEFT_OUT, "Kafka's controllers have a listener of their own, we have none"
     ),
     *(
-        Difference(
-            "WriteTxnMarkers.markers.topics.partitions.error_code",
-            INSTEAD,
-            "a producer, an epoch or a version below 0 ends in a fault of Kafka's",
-            scenario,
-            42,
-            -1,
-        )
-        for scenario in (
-            "marks_in_an_epoch_that_is_over",
-            "marks_as_producers_that_are_not_there",
-            "transactions_of_a_version",
-        )
-    ),
-    *(
         Difference(path, LEFT_OUT, "what a broker names twice is taken twice", "a_transaction_named_twice")
         for path in (
             "AddPartitionsToTxn.results_by_transaction",
@@ -317,13 +280,6 @@ DIFFERENCES: tuple[Difference, ...] = (
             "Afterwards.transactions.records",
         )
     ),
-    Difference(
-        "ConsumerGroupDescribe.groups",
-        LEFT_OUT,
-        "a group named twice is told once: a few bytes would ask for megabytes",
-        "describes_several_consumer_groups",
-    ),
-    Difference("ConsumerGroupDescribe.groups.error_message", SAYS_MORE, "the reason, where Kafka has none"),
     *(
         Difference(
             "OffsetFetch.groups.error_code",
@@ -344,14 +300,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     *(
         Difference(path, LEFT_OUT, TIED, "two_assignors_that_equally_many_like")
         for path in ("ConsumerGroupHeartbeat.member_epoch", "ConsumerGroupDescribe.groups")
-    ),
-    *(
-        Difference(path, INSTEAD, "the log's start, where Kafka goes back to that of a batch", scenario, ours, theirs)
-        for scenario in ["records_of_an_open_transaction_are_deleted"]
-        for path, ours, theirs in (
-            ("Fetch.responses.partitions.last_stable_offset", 2, 1),
-            ("Afterwards.topics.partitions.stable", (0, 2), (0, 1)),
-        )
     ),
     Difference(
         "ListOffsets.topics.partitions.offset",
