@@ -150,9 +150,9 @@ DIFFERENCES: dict[int, str] = {
     "coordinator is another one (CONCURRENT_TRANSACTIONS)",
     25: "AddOffsetsToTxn makes the topic of groups if there is none",
     26: "EndTxn of version 5 under transaction.version 0: see AddPartitionsToTxn",
-    27: "A partition without a leader has its marker once it has one; Kafka's coordinator forgets it, and its readers "
-    "of committed records wait for ever. A marker that is refused for one of a later coordinator is sent again, where "
-    "Kafka's coordinator stops",
+    27: "WriteTxnMarkers: a partition without a leader has its marker once it has one; Kafka's coordinator forgets it, "
+    "and its readers of committed records wait for ever. A marker that is refused for one of a later coordinator is "
+    "sent again, where Kafka's coordinator stops",
     28: "TxnOffsetCommit of nothing that can be kept makes no group: see OffsetCommit",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics (kind 16) have no options here (INVALID_REQUEST)",
