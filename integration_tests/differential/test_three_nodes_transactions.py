@@ -322,12 +322,12 @@ def a_leader_hangs(trio: Trio) -> None:
     trio.elect_another_than(THREE)
     for topic, nodes in (("pair", [1, 2]), ("sole", [3])):
         producer.topic_ids[topic] = trio.create(topic, nodes, retention_ms=KEEPS, segment_ms=NEVER_MS)
-        request = producer.produce_request(producer.batch(), topic=topic)
+        written = producer.produce_request(producer.batch(), topic=topic)
 
         def taken(node: int, request: produce.Request) -> bool:
             return bool(trio.ask(node, request).responses[0].partition_responses[0].error_code == 0)
 
-        until(partial(taken, nodes[0], request), f"{topic} takes records", SETTLE_S)  # its leader may just begin
+        until(partial(taken, nodes[0], written), f"{topic} takes records", SETTLE_S)  # its leader may just begin
     trio.signal(THREE, signal.SIGSTOP)
     what = "a leader hangs"
     try:
