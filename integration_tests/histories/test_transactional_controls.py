@@ -14,11 +14,10 @@ PAUSE = 2  # seeds that begin with this fault
 PLANTED = {"markers-disagree": "torn", "old-epochs-may-commit": "zombie"}
 
 
-@pytest.mark.soak  # until each has been seen red
 @pytest.mark.parametrize(("plant", "kind"), PLANTED.items(), ids=list(PLANTED))
 def test_a_coordinator_with_a_bug_is_found_out(plant: str, kind: str, tmp_path: Path) -> None:
-    [found] = histories(tmp_path, plant, PAUSE, 1, SHORT_S, "transactions")
-    assert found["anomalies"].get(kind, 0) > 0, found
+    found = histories(tmp_path, plant, PAUSE, 3, SHORT_S, "transactions")
+    assert any(each["anomalies"].get(kind) for each in found), found
 
 
 @pytest.mark.soak

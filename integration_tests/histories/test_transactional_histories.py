@@ -24,7 +24,6 @@ def assert_exact(found: dict[str, Any]) -> None:
     assert found["committed offsets asked"] > 0, found
 
 
-@pytest.mark.soak  # until its time on two cores has been measured
 def test_short_histories(tmp_path: Path) -> None:
     for found in histories(tmp_path, "ours", seed=0, count=3, seconds=SHORT_S, workload="transactions"):
         assert_exact(found)

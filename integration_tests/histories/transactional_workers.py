@@ -27,6 +27,7 @@ EVERY_S = 0.1  # from transaction to transaction, and at most between its writes
 REPEATS_S = 3 * ANSWER_S  # in which a commit is asked for again
 STAYS_S = (8.0, 30.0)  # a member of the group
 ABORTS = 0.15
+WAKES_S = 0.5  # within which a zombie goes on
 FATES = {"commit": 65, "abort": 15, "zombie": 12, "leave": 8}  # leave: never ended, by a producer that is gone
 
 
@@ -201,8 +202,9 @@ class Writing:
                 await asyncio.sleep(self._chance.uniform(0, EVERY_S))
 
     async def _be_a_zombie(self, producer: Producer, transaction: Transaction) -> None:
-        """Write on, or do not, and commit, though another has started."""
+        """Write on, or do not, and commit, though another has started, which may have a transaction open by then."""
         try:
+            await asyncio.sleep(self._chance.uniform(0, WAKES_S))
             if self._chance.random() < 0.5:
                 await self._write(producer, transaction)
         except Exception as error:
