@@ -68,15 +68,17 @@ def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
 
 
 class CommittedReader:
-    """position: the next offset. `read`: (offset, value) of all that it was given and that is not aborted."""
+    """position: the next offset. `read`: (offset, value) of all that it was given and that is not aborted.
+    has_gaps: the log is compacted."""
 
-    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partition: int, *, has_gaps: bool = False) -> None:
         self.position = 0
         self.read: list[tuple[int, bytes]] = []
         self._sim = cluster.sim
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
+        self._has_gaps = has_gaps
         self._stable = self._known = 0  # the last stable offset, and the high watermark that it was told with
         self.task = cluster.sim.machine(f"committed-{topic}-{partition}").start().outcome(self._run())
 
@@ -141,9 +143,8 @@ class CommittedReader:
         aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
         now_aborted: set[int] = set()
         for batch in batches_of(bytes(row.records or b"")):
-            assert batch.base_offset <= self.position <= batch.last_offset, (
-                f"a reader of {where} is given {batch.base_offset}"
-            )
+            is_next = batch.base_offset <= self.position or self._has_gaps
+            assert is_next and self.position <= batch.last_offset, f"a reader of {where} is given {batch.base_offset}"
             assert batch.last_offset < row.last_stable_offset, f"a reader of {where} is given {batch.last_offset}"
             while aborted and aborted[0][0] <= batch.last_offset:
                 now_aborted.add(aborted.pop(0)[1])
