@@ -49,13 +49,18 @@ def marker_of(batch: Batch) -> int:
 
 
 def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
-    """(offset, value) of all records that count, in order of offsets; an open transaction's do not."""
+    """(offset, value) of all records that count, in order of offsets. Values are `application/transaction/…`.
+
+    Raises AssertionError unless each transaction has one marker, its own.
+    """
     found: list[tuple[int, bytes]] = []
     waiting: dict[int, list[tuple[int, bytes]]] = {}
     for batch in batches:
         head = head_of(batch)
         if head.is_control:
             told = waiting.pop(head.producer_id, [])
+            names = list(dict.fromkeys(value.rpartition(b"/")[0] for _, value in told))
+            assert len(names) <= 1, f"the marker at {batch.base_offset} ends all of {names}"
             if marker_of(batch) == COMMIT:
                 found += told
             continue
@@ -64,6 +69,8 @@ def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
             waiting.setdefault(head.producer_id, []).extend(rows)
         else:
             found += rows
+    left = [rows for rows in waiting.values() if rows]
+    assert not left, f"these have no marker: {left}"
     return sorted(found)
 
 

@@ -186,7 +186,7 @@ class Life:
         process = self.machine.start()
         self.random = process.runtime.random
         self.patience_s = self.random.choice(PATIENCE_S)
-        if self.random.random() < 0.3:
+        if self.random.random() < (0.7 if self.patience_s == PATIENCE_S[0] else 0.2):
             for host in application.cluster.hosts.values():
                 self.sim.network.links[self.machine.name, host.name] = SLOW
         self.task = self.sim.loop.create_task(self._ending(process))
@@ -400,7 +400,7 @@ class Life:
         except (OSError, TimeoutError):
             broken = self._wires.pop(address, None)
             if broken is not None:
-                broken.transport.abort()
+                broken.transport.close()  # what is under way arrives
             answer = None
         if answer is None or self.random.random() < 0.05:
             await asyncio.sleep(self.random.uniform(0.02, 0.3))

@@ -22,6 +22,7 @@ from ..cluster_faults import Faults
 from ..cluster_watch import Watch
 from ..committed_reader import CommittedReader, committed_in
 from ..history import Batch, batches_of, log_bytes
+from ..late_messages import LateMessages
 from ..rare_states import counted
 from ..runner import Simulation
 from ..transacting import ABORTED, COMMITTED, NO_OFFSET, PENDING, Application, Ledger, Place, Transaction
@@ -42,7 +43,7 @@ async def transactions(sim: Simulation) -> None:
     chance = sim.random
     is_durable = chance.random() < 0.3
     compacts = chance.random() < 0.5
-    compacted = [MAY_BE_COMPACTED] if compacts and chance.random() < 0.5 else []
+    compacted = [MAY_BE_COMPACTED] if compacts else []
     brokers = new_cluster(sim, is_durable, compacts=compacts)
     with counted(sim.counters):
         await brokers.form()
@@ -57,10 +58,13 @@ async def transactions(sim: Simulation) -> None:
         readers = {place: CommittedReader(brokers, *place, has_gaps=place[0] in compacted) for place in places}
         moved = TOPICS | {STATE: 1, OFFSETS: 1}
         faults = Faults(brokers, moved if chance.random() < 0.7 else TOPICS, is_durable=is_durable)
+        late = LateMessages(brokers, TOPICS, (STATE, OFFSETS))
+        is_late = chance.random() < 0.5
         await asyncio.sleep(chance.uniform(0.5, 3.0))
         for _ in range(chance.randint(*EVENTS)):
             await asyncio.sleep(chance.uniform(0.0, 3.0))
-            await watch.unless_broken(faults.one())
+            is_next = is_late and chance.random() < 0.6
+            await watch.unless_broken(late.one() if is_next else faults.one())
         faults.end()
         await watch.unless_broken(brokers.up(SETTLE_S))
         for each in applications:
