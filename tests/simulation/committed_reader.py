@@ -42,9 +42,12 @@ def head_of(batch: Batch) -> Head:
     return Head(bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL), producer_id)
 
 
-def marker_of(batch: Batch) -> int:
-    """COMMIT or ABORT."""
-    key = bytes(decode_batch(batch.data)[0].key or b"")
+def marker_of(batch: Batch) -> int | None:
+    """COMMIT or ABORT; None where compaction has left the batch alone, for its producer's epoch."""
+    records = decode_batch(batch.data)
+    if not records:
+        return None
+    key = bytes(records[0].key or b"")
     return int.from_bytes(key[2:4], "big")
 
 
@@ -58,10 +61,12 @@ def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
     for batch in batches:
         head = head_of(batch)
         if head.is_control:
+            if (marker := marker_of(batch)) is None:
+                continue
             told = waiting.pop(head.producer_id, [])
             names = list(dict.fromkeys(value.rpartition(b"/")[0] for _, value in told))
             assert len(names) <= 1, f"the marker at {batch.base_offset} ends all of {names}"
-            if marker_of(batch) == COMMIT:
+            if marker == COMMIT:
                 found += told
             continue
         rows = [(record.offset, bytes(record.value or b"")) for record in decode_batch(batch.data)]
