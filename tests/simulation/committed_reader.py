@@ -54,10 +54,11 @@ def marker_of(batch: Batch) -> int | None:
 def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
     """(offset, value) of all records that count, in order of offsets. Values are `application/transaction/…`.
 
-    Raises AssertionError unless each transaction has one marker, its own.
+    Raises AssertionError unless each transaction has one marker, which is its own.
     """
     found: list[tuple[int, bytes]] = []
     waiting: dict[int, list[tuple[int, bytes]]] = {}
+    ended: dict[bytes, int] = {}  # by transaction: where its marker is
     for batch in batches:
         head = head_of(batch)
         if head.is_control:
@@ -66,6 +67,9 @@ def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
             told = waiting.pop(head.producer_id, [])
             names = list(dict.fromkeys(value.rpartition(b"/")[0] for _, value in told))
             assert len(names) <= 1, f"the marker at {batch.base_offset} ends all of {names}"
+            for name in names:
+                assert name not in ended, f"{name!r} has a marker at {ended[name]} and one at {batch.base_offset}"
+                ended[name] = batch.base_offset
             if marker == COMMIT:
                 found += told
             continue

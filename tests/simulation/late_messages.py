@@ -12,6 +12,7 @@ from .brokers import Cluster
 from .network import Link
 
 LATE = Link(spike_s=(0.5, 5.0), spike_chance=0.4)
+UNHEARD_S = 12.0  # more than a session
 
 
 class LateMessages:
@@ -39,16 +40,19 @@ class LateMessages:
         return self._chance.choice(found) if found else None
 
     async def _loses_its_end(self) -> None:
-        """A leader's followers hear from it late, and it is killed before they have all of its log."""
+        """A leader's followers do not hear from it, and it is killed before they have all of its log."""
         topic = self._chance.choice([*self._topics, *self._coordinators])
         leader = self._leader(topic, self._chance.randrange(self._topics.get(topic, 1)))
         if leader is None:
             return
-        others = [number for number in self._cluster.hosts if number != leader]
-        await self._late(leader, others, Link(latency_s=(0.5, 2.0)), self._chance.uniform(0.3, 1.5))
+        hosts = self._cluster.hosts
+        others = [host.name for number, host in hosts.items() if number != leader]
+        self._cluster.sim.network.partition([hosts[leader].name], others, both_ways=False)
+        await asyncio.sleep(self._chance.uniform(0.1, 1.5))
         self._cluster.kill(leader, power=False)
         self._cluster.sim.counters["ends_lost"] += 1
-        await asyncio.sleep(self._chance.choice((0.0, 12.0)))  # others may lead by then
+        await asyncio.sleep(UNHEARD_S)  # others lead by then
+        self._cluster.sim.network.heal()
         self._cluster.begin(leader)
 
     async def _is_heard_late(self) -> None:
@@ -56,18 +60,13 @@ class LateMessages:
         leader = self._leader(self._chance.choice(self._coordinators), 0)
         if leader is None:
             return
-        other = self._chance.choice([number for number in self._cluster.hosts if number != leader])
-        await self._late(leader, [other], LATE, self._chance.uniform(0.3, 3.0))
+        hosts = self._cluster.hosts
+        other = self._chance.choice([number for number in hosts if number != leader])
+        links = self._cluster.sim.network.links
+        links[hosts[leader].name, hosts[other].name] = LATE
+        await asyncio.sleep(self._chance.uniform(0.3, 3.0))
+        links[hosts[leader].name, hosts[other].name] = Link()  # what is under way stays late
         if self._cluster.serves(leader):
             self._cluster.sim.counters["heard_late"] += 1
             await self._cluster.stop(leader)
             self._cluster.begin(leader)
-
-    async def _late(self, leader: int, others: Sequence[int], link: Link, seconds: float) -> None:
-        """Their usual links are back after a while; what is under way stays late."""
-        links = self._cluster.sim.network.links
-        name = self._cluster.hosts[leader].name
-        pairs = [(name, self._cluster.hosts[other].name) for other in others]
-        links.update(dict.fromkeys(pairs, link))
-        await asyncio.sleep(seconds)
-        links.update((pair, Link()) for pair in pairs)
