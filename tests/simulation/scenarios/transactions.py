@@ -121,8 +121,12 @@ def batches_in(brokers: Cluster, place: Place) -> list[Batch]:
 
 
 def still_open(brokers: Cluster) -> bool:
-    """Whether a leader holds a transaction open."""
-    return any(held.leads and held.last_stable_offset < held.high_watermark for _, _, _, held in brokers.partitions())
+    """Whether a transaction is open for a leader, or may be: one that has just begun to lead does not know what of its
+    log is committed; nor is there a leader at any time."""
+    led = [(topic, held) for _, topic, _, held in brokers.partitions() if held.leads]
+    if sum(topic in TOPICS for topic, _ in led) < sum(TOPICS.values()):
+        return True
+    return any(held.last_stable_offset < held.log.log_end_offset for _, held in led)
 
 
 async def read_offsets(brokers: Cluster, applications: list[Application], offsets: dict[str, int]) -> None:
