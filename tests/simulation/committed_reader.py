@@ -42,21 +42,35 @@ def head_of(batch: Batch) -> Head:
     return Head(bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL), producer_id)
 
 
-def marker_of(batch: Batch) -> int:
-    """COMMIT or ABORT."""
-    key = bytes(decode_batch(batch.data)[0].key or b"")
+def marker_of(batch: Batch) -> int | None:
+    """COMMIT or ABORT; None where compaction has left the batch alone, for its producer's epoch."""
+    records = decode_batch(batch.data)
+    if not records:
+        return None
+    key = bytes(records[0].key or b"")
     return int.from_bytes(key[2:4], "big")
 
 
 def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
-    """(offset, value) of all records that count, in order of offsets; an open transaction's do not."""
+    """(offset, value) of all records that count, in order of offsets. Values are `application/transaction/…`.
+
+    Raises AssertionError unless each transaction has one marker, which is its own.
+    """
     found: list[tuple[int, bytes]] = []
     waiting: dict[int, list[tuple[int, bytes]]] = {}
+    ended: dict[bytes, int] = {}  # by transaction: where its marker is
     for batch in batches:
         head = head_of(batch)
         if head.is_control:
+            if (marker := marker_of(batch)) is None:
+                continue
             told = waiting.pop(head.producer_id, [])
-            if marker_of(batch) == COMMIT:
+            names = list(dict.fromkeys(value.rpartition(b"/")[0] for _, value in told))
+            assert len(names) <= 1, f"the marker at {batch.base_offset} ends all of {names}"
+            for name in names:
+                assert name not in ended, f"{name!r} has a marker at {ended[name]} and one at {batch.base_offset}"
+                ended[name] = batch.base_offset
+            if marker == COMMIT:
                 found += told
             continue
         rows = [(record.offset, bytes(record.value or b"")) for record in decode_batch(batch.data)]
@@ -64,19 +78,23 @@ def committed_in(batches: Iterable[Batch]) -> list[tuple[int, bytes]]:
             waiting.setdefault(head.producer_id, []).extend(rows)
         else:
             found += rows
+    left = [rows for rows in waiting.values() if rows]
+    assert not left, f"these have no marker: {left}"
     return sorted(found)
 
 
 class CommittedReader:
-    """position: the next offset. `read`: (offset, value) of all that it was given and that is not aborted."""
+    """position: the next offset. `read`: (offset, value) of all that it was given and that is not aborted.
+    has_gaps: the log is compacted."""
 
-    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partition: int, *, has_gaps: bool = False) -> None:
         self.position = 0
         self.read: list[tuple[int, bytes]] = []
         self._sim = cluster.sim
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
+        self._has_gaps = has_gaps
         self._stable = self._known = 0  # the last stable offset, and the high watermark that it was told with
         self.task = cluster.sim.machine(f"committed-{topic}-{partition}").start().outcome(self._run())
 
@@ -141,9 +159,8 @@ class CommittedReader:
         aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
         now_aborted: set[int] = set()
         for batch in batches_of(bytes(row.records or b"")):
-            assert batch.base_offset <= self.position <= batch.last_offset, (
-                f"a reader of {where} is given {batch.base_offset}"
-            )
+            is_next = batch.base_offset <= self.position or self._has_gaps
+            assert is_next and self.position <= batch.last_offset, f"a reader of {where} is given {batch.base_offset}"
             assert batch.last_offset < row.last_stable_offset, f"a reader of {where} is given {batch.last_offset}"
             while aborted and aborted[0][0] <= batch.last_offset:
                 now_aborted.add(aborted.pop(0)[1])

@@ -16,6 +16,7 @@ from . import (
     quorum_plants,
     retention_plants,
     session_plants,
+    transaction_plants,
 )
 
 Plant = Callable[[contextlib.ExitStack], None]
@@ -263,6 +264,7 @@ PLANTS: dict[str, Plant] = {
     **quorum_plants.PLANTS,
     **retention_plants.PLANTS,
     **session_plants.PLANTS,
+    **transaction_plants.PLANTS,
     "ack-before-write": ack_before_write,
     "answers-out-of-order": answers_out_of_order,
     "append-without-expected-offset": append_without_expected_offset,

@@ -1,7 +1,7 @@
 """What must hold of one broker whatever happens to it, the scenarios that check it, and planted bugs that break it.
 
-The list is that of what brokers promise each other and their clients; what needs transactions is named with
-the reason why it is not checked yet. test_scenarios.py sees to it that every bug is found, and that each line has one.
+The list is that of what brokers promise each other and their clients. test_scenarios.py sees to it that every bug is
+found, and that each line has one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Invariant:
     what: str
-    scenarios: tuple[str, ...] = ()
-    plants: tuple[str, ...] = ()
-    not_yet: str = ""
+    scenarios: tuple[str, ...]
+    plants: tuple[str, ...]
 
-
-TRANSACTIONS = "there are no transactions yet"
 
 INVARIANTS = (
     Invariant(
@@ -169,5 +166,43 @@ INVARIANTS = (
         "a cluster: once the faults end, all is in sync and served within a bound", ("cluster",),
         ("moves-never-end", "snapshots-leave-out-topics", "those-that-left-may-not-lead"),
     ),
-    Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),
+    Invariant(
+        "transactions: all of one counts or nothing, in all partitions and as an offset, as its producer was told",
+        ("transactions",),
+        (
+            "aborted-offsets-count", "added-partitions-are-not-written", "decisions-count-before-they-are-committed",
+            "old-producers-go-on", "timed-out-producers-are-not-fenced",
+        ),
+    ),
+    Invariant(
+        "transactions: each has one marker in a partition, its own, which stays while there is something to decide",
+        ("transactions",),
+        (
+            "compaction-takes-markers", "nobody-is-verified", "over-without-all-markers", "partitions-are-not-added",
+        ),
+    ),
+    Invariant(
+        "transactions: what is aborted or open is never read under read_committed, all that is committed is",
+        ("transactions",),
+        (
+            "aborted-transactions-are-not-told", "followers-do-not-know-who-aborted",
+            "open-transactions-are-forgotten-by-a-start", "open-transactions-are-read", "recovery-forgets-who-aborted",
+        ),
+    ),
+    Invariant(
+        "transactions: a stable offset was committed, is there when that is told, and does not go back",
+        ("transactions",),
+        ("markers-are-not-read", "offsets-count-at-once", "unstable-offsets-are-told"),
+    ),
+    Invariant(
+        "transactions: none is open for ever, whoever dies or coordinates", ("transactions",),
+        ("decided-transactions-are-left-to-others", "open-transactions-expire", "transactions-never-time-out"),
+    ),
+    Invariant(
+        "transactions: no producer id is given twice, and no epoch of it", ("transactions",),
+        (
+            "new-producers-do-not-wait", "new-producers-share-an-epoch", "producer-ids-are-given-again",
+            "two-decisions-at-once",
+        ),
+    ),
 )  # fmt: skip

@@ -15,13 +15,13 @@ MOST = 200
 def seeds_of(plant: str) -> list[int]:
     """In which a planted bug is to be found: first those that have seen it last."""
     known = SEEN_AT.get(plant, ())
-    seeds = range(MOST_SEEDS.get(FOUND_BY.get(plant, "cluster"), MOST))
+    seeds = range(MOST_SEEDS.get((FOUND_BY | NOT_SEEN)[plant], MOST))
     return [*known, *(seed for seed in seeds if seed not in known)]
 
 
 def rules(scenarios: list[str], processes: int) -> Iterator[str]:
     """A line for each planted bug of these scenarios: how many seeds are needed to see it, and by what."""
-    for plant, scenario in [*FOUND_BY.items(), *((each, "cluster") for each in NOT_SEEN)]:
+    for plant, scenario in (FOUND_BY | NOT_SEEN).items():
         if scenario in scenarios:
             seeds = sorted(seeds_of(plant))
             found = run_seeds(scenario, seeds, plant=plant, processes=processes, stop_at_failure=True).failed

@@ -2,7 +2,8 @@
 
 Each has one transactional id. A transaction writes values to partitions of several topics and mostly commits its number
 as the offset of the application's own group, so that what of it counts can be read from both. Applications are killed,
-hang, and are replaced while they still run; those keep to KIP-98, 360 and 447, or to KIP-890, drawn by chance.
+hang, and are replaced while they still run, some have a slow network or little patience; they keep to KIP-98, 360 and
+447, or to KIP-890, drawn by chance.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from isthmus.protocol.messages import (
     end_txn,
     find_coordinator,
     init_producer_id,
+    offset_fetch,
     produce,
     txn_offset_commit,
 )
@@ -26,11 +28,16 @@ from isthmus.protocol.records import build_batch
 
 from .brokers import Cluster
 from .hosts import Process, ProcessKilled
+from .network import Link
 from .runner import Simulation
 from .wire import Wire, connect
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 ANSWER_TIMEOUT_S = 12.0
+PATIENCE_S = (0.3, 12.0, 60.0)  # until a batch is given up, and its transaction aborted; the batch may still arrive
+SLOW = Link(spike_s=(0.3, 4.0), spike_chance=0.1)  # from an application to a broker
+READS_BACK = 0.3  # of the commits: what they have committed as an offset is there for whoever asks next
+NO_OFFSET = -1
 NEITHER = (-1, -1)  # producer id and epoch of an application that has none yet
 OLD = {22: 4, 24: 3, 25: 3, 26: 3, 28: 3, 0: 9}  # versions of requests before KIP-890
 NEW = {22: 5, 26: 5, 28: 5, 0: 12}  # and of its second part
@@ -61,6 +68,7 @@ ABORT = (  # the transaction is lost, the producer goes on
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
+UNREADY = (*AGAIN, ErrorCode.UNSTABLE_OFFSET_COMMIT)  # of offsets
 PENDING, COMMITTING, COMMITTED, ABORTED = "pending", "committing", "committed", "aborted"
 Place = tuple[str, int]  # topic and partition
 
@@ -84,6 +92,7 @@ class Ledger:
         self.transactions: dict[tuple[str, int], Transaction] = {}
         self._owners: dict[int, str] = {}
         self._lives: dict[tuple[int, int], object] = {}  # by producer id and epoch
+        self._offsets: dict[str, int] = {}  # by application: the latest committed offset that anybody was told
 
     def begin(self, application: str, number: int) -> Transaction:
         made = self.transactions[application, number] = Transaction(application, number)
@@ -94,6 +103,26 @@ class Ledger:
         assert owner == application, f"producer id {producer_id} is {owner}'s, and is given to {application}"
         known = self._lives.setdefault((producer_id, epoch), life)
         assert known is life, f"two lives of {application} are given epoch {epoch} of producer {producer_id}"
+
+    def told_offset(self, application: str, offset: int, earliest: int) -> None:
+        """A stable offset of an application was read. earliest: `least_offset` when it was asked for."""
+        assert offset >= earliest, f"{application} is told committed offset {offset}, after {earliest}"
+        self._offsets[application] = max(offset, self._offsets.get(application, NO_OFFSET))
+        if offset != NO_OFFSET:
+            made = self.transactions[application, offset]
+            assert made.has_offset and made.outcome in (COMMITTING, COMMITTED), (
+                f"{application} is told the offset of transaction {offset}, which is {made.outcome}"
+            )
+
+    def least_offset(self, application: str) -> int:
+        """The latest offset that an application was told to be committed, by a commit or a read."""
+        told = self._offsets.get(application, NO_OFFSET)
+        found = [
+            made.number
+            for made in self.transactions.values()
+            if made.application == application and made.has_offset and made.outcome == COMMITTED
+        ]
+        return max(found, default=told)
 
 
 class FencedError(Exception):
@@ -156,6 +185,10 @@ class Life:
         self._wires: dict[str, Wire] = {}
         process = self.machine.start()
         self.random = process.runtime.random
+        self.patience_s = self.random.choice(PATIENCE_S)
+        if self.random.random() < (0.7 if self.patience_s == PATIENCE_S[0] else 0.2):
+            for host in application.cluster.hosts.values():
+                self.sim.network.links[self.machine.name, host.name] = SLOW
         self.task = self.sim.loop.create_task(self._ending(process))
 
     async def _ending(self, process: Process) -> None:
@@ -167,6 +200,7 @@ class Life:
     async def _run(self) -> None:
         try:
             await self._init()
+            await self._read_back()  # no transaction is open: all before it has ended
             while not self.app.is_enough:
                 await self._one()
                 await asyncio.sleep(self.random.choice((0.0, 0.02, 0.5)) * self.random.random())
@@ -194,6 +228,8 @@ class Life:
                 await self._end(commits=True)
                 made.outcome = COMMITTED
                 self.sim.counters["committed"] += 1
+                if made.has_offset and self.random.random() < READS_BACK:
+                    await self._read_back()
                 return
         except AbortError:
             self.sim.counters["abort_asked"] += 1
@@ -236,7 +272,7 @@ class Life:
         for _ in range(self.random.randint(1, 3)):
             value = f"{self.app.name}/{made.number}/{len(made.values)}".encode()
             made.values[value] = place
-            rows.append((self.sim.wall_start_ms, None, value, ()))
+            rows.append((self.sim.wall_start_ms, value, value, ()))
         sequence = self._sequences.get(place, 0)
         producer_id, epoch = self.producer
         batch = build_batch(
@@ -246,12 +282,16 @@ class Life:
             name=topic, partition_data=[produce.PartitionProduceData(index=index, records=batch)]
         )
         request = produce.Request(transactional_id=self.app.name, acks=-1, timeout_ms=5000, topic_data=[data])
+        until_s = self.sim.loop.time() + self.patience_s
         while True:
             address, _ = await self.app.cluster.leader(topic, index)
-            answer = await self._ask(address, produce.API, request)
+            answer = await self._ask(address, produce.API, request, min(self.patience_s, ANSWER_TIMEOUT_S))
             if answer is not None and self._told(answer.responses[0].partition_responses[0].error_code):
                 self._sequences[place] = sequence + len(rows)
                 return
+            if self.sim.loop.time() > until_s:
+                self.sim.counters["given_up"] += 1
+                raise AbortError
 
     async def _add(self, place: Place) -> None:
         topic = add_partitions_to_txn.AddPartitionsToTxnTopic(name=place[0], partitions=[place[1]])
@@ -310,6 +350,22 @@ class Life:
                 self._take(answer.producer_id, answer.producer_epoch)
             return
 
+    async def _read_back(self) -> None:
+        """What was committed is the stable offset of the group, and nothing that was aborted ever is."""
+        earliest = self.app.ledger.least_offset(self.app.name)
+        topic, index = self.app.places[0]
+        asked = offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=[index])
+        request = offset_fetch.Request(group_id=self.app.name, topics=[asked], require_stable=True)
+        while True:
+            answer = await self._coordinated(offset_fetch.API, request, GROUP_KEY, self.app.name)
+            row = None if answer.error_code else answer.topics[0].partitions[0]
+            code = answer.error_code if row is None else row.error_code
+            if row is not None and not code:
+                self.app.ledger.told_offset(self.app.name, int(row.committed_offset), earliest)
+                return
+            assert code in UNREADY, f"{self.app.name} was told {ErrorCode(code).name} of its offset"
+            self.sim.counters[f"told_{ErrorCode(code).name}"] += 1
+
     # --- The wire -----------------------------------------------------------------------------------------------------
 
     def _told(self, code: int) -> bool:
@@ -333,18 +389,18 @@ class Life:
                 if answer is not None:
                     return answer
 
-    async def _ask(self, address: str, api: Any, request: Any) -> Any:
+    async def _ask(self, address: str, api: Any, request: Any, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         """None where there is no answer; then after a pause."""
         versions = NEW if self.app.is_new else OLD
         try:
             wire = self._wires.get(address)
             if wire is None or wire.lost:
                 wire = self._wires[address] = await connect(address)
-            answer = await asyncio.wait_for(wire.request(api, request, versions.get(api.key, -1)), ANSWER_TIMEOUT_S)
+            answer = await asyncio.wait_for(wire.request(api, request, versions.get(api.key, -1)), timeout_s)
         except (OSError, TimeoutError):
             broken = self._wires.pop(address, None)
             if broken is not None:
-                broken.transport.abort()
+                broken.transport.close()  # what is under way arrives
             answer = None
         if answer is None or self.random.random() < 0.05:
             await asyncio.sleep(self.random.uniform(0.02, 0.3))

@@ -2,9 +2,11 @@
 
 Each transaction writes to partitions of two topics and mostly commits an offset. Brokers and applications are killed,
 hang and are cut off, coordinators and leaders move, transactions last longer than they may, applications are replaced
-while they still run; the log of transactions is compacted meanwhile. What holds: of each transaction all counts or
+while they still run, batches arrive when they have been given up; the logs of transactions and groups, and one of the
+topics, are compacted meanwhile, and unused ids expire. What holds: of each transaction all counts or
 nothing, in all partitions and as an offset; all of one that was told to be committed, nothing of one that was told to
-be aborted, or that was never asked to be committed; an application's transactions count in order; a reader under
+be aborted, or that was never asked to be committed; an application's transactions count in order; a stable offset is
+one of a transaction that was committed, it is there as soon as that is told, and never goes back; a reader under
 read_committed is given just what counts by the markers in the log, and its last stable offset never goes back; no
 producer id is given twice, and no epoch. When all ends, no transaction is open within a bound.
 """
@@ -19,41 +21,50 @@ from ..brokers import Cluster
 from ..cluster_faults import Faults
 from ..cluster_watch import Watch
 from ..committed_reader import CommittedReader, committed_in
-from ..history import batches_of
+from ..history import Batch, batches_of, log_bytes
+from ..late_messages import LateMessages
 from ..rare_states import counted
 from ..runner import Simulation
-from ..transacting import ABORTED, COMMITTED, PENDING, Application, Ledger, Place, Transaction
+from ..transacting import ABORTED, COMMITTED, NO_OFFSET, PENDING, Application, Ledger, Place, Transaction
 from ..wire import ask
 
 TOPICS = {"orders": 2, "payments": 1}
+MAY_BE_COMPACTED = "payments"
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
 MIN_INSYNC = 2
 SETTLE_S = 300.0
 EVENTS = (1, 4)
 LIMIT_S = 1_500.0
-NO_OFFSET = -1
+COMPACTED = {"cleanup.policy": "compact"}
 
 
 async def transactions(sim: Simulation) -> None:
     sim.loop.kernel.limit_s = LIMIT_S
     chance = sim.random
     is_durable = chance.random() < 0.3
-    brokers = new_cluster(sim, is_durable)
+    compacts = chance.random() < 0.5
+    compacted = [MAY_BE_COMPACTED] if compacts else []
+    brokers = new_cluster(sim, is_durable, compacts=compacts)
     with counted(sim.counters):
         await brokers.form()
         for topic, count in TOPICS.items():
-            await brokers.make_topic(topic, count, {"min.insync.replicas": str(MIN_INSYNC)})
-        watch = Watch(brokers, (STATE, OFFSETS), dict.fromkeys(TOPICS, MIN_INSYNC))  # those two are compacted
+            options = COMPACTED if topic in compacted else {}
+            await brokers.make_topic(topic, count, {"min.insync.replicas": str(MIN_INSYNC), **options})
+        whole = {topic: count for topic, count in TOPICS.items() if topic not in compacted}
+        watch = Watch(brokers, (STATE, OFFSETS, *compacted), dict.fromkeys(whole, MIN_INSYNC))
         ledger = Ledger()
         applications = [Application(brokers, f"app{number}", TOPICS, ledger) for number in range(chance.randint(1, 3))]
         places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
-        readers = {place: CommittedReader(brokers, *place) for place in places}
+        readers = {place: CommittedReader(brokers, *place, has_gaps=place[0] in compacted) for place in places}
         moved = TOPICS | {STATE: 1, OFFSETS: 1}
         faults = Faults(brokers, moved if chance.random() < 0.7 else TOPICS, is_durable=is_durable)
+        late = LateMessages(brokers, TOPICS, (STATE, OFFSETS))
+        is_late = chance.random() < 0.5
         await asyncio.sleep(chance.uniform(0.5, 3.0))
         for _ in range(chance.randint(*EVENTS)):
             await asyncio.sleep(chance.uniform(0.0, 3.0))
-            await watch.unless_broken(faults.one())
+            is_next = is_late and chance.random() < 0.6
+            await watch.unless_broken(late.one() if is_next else faults.one())
         faults.end()
         await watch.unless_broken(brokers.up(SETTLE_S))
         for each in applications:
@@ -61,19 +72,22 @@ async def transactions(sim: Simulation) -> None:
         ending = asyncio.gather(*(each.keeper for each in applications))
         await sim.within(SETTLE_S, "the applications end", watch.unless_broken(ending))
         await watch.unless_broken(sim.until(lambda: not still_open(brokers), "no transaction is open", SETTLE_S))
-        await watch.unless_broken(brokers.settled(TOPICS, SETTLE_S))
+        await watch.unless_broken(brokers.settled(whole, SETTLE_S))
         watch.check()
         counting: dict[Place, list[tuple[int, bytes]]] = {}
         for place in places:
-            batches = batches_of(brokers.hosts[holder_of(brokers, place)].partition_bytes(*place))
+            batches = batches_in(brokers, place)
             counting[place] = committed_in(batches)
             await readers[place].until(batches[-1].last_offset + 1 if batches else 0, SETTLE_S)
             assert readers[place].read == counting[place], f"a reader of {place} was given something else"
-        offsets = {each.name: await offset_of(brokers, each) for each in applications}
+        offsets: dict[str, int] = {}
+        asking = read_offsets(brokers, applications, offsets)
+        await sim.within(SETTLE_S, "all offsets are stable", watch.unless_broken(asking))
         check(ledger, counting, offsets)
 
 
-def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
+def new_cluster(sim: Simulation, is_durable: bool, *, compacts: bool) -> Cluster:
+    """compacts: logs are compacted while they are in use."""
     chance = sim.random
     options = {
         "durability": "fsync" if is_durable else "page_cache",
@@ -83,18 +97,41 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
         "transaction.state.log.min.isr": str(MIN_INSYNC),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
-    if chance.random() < 0.5:  # the logs of transactions and groups are compacted while they are in use
-        options |= {"log.roll.ms": "2000", "log.cleaner.backoff.ms": "2000", "log.cleaner.min.cleanable.ratio": "0.01"}
+    if compacts:
+        options |= {
+            "log.roll.ms": "2000",
+            "log.cleaner.backoff.ms": "2000",
+            "log.cleaner.min.cleanable.ratio": "0.01",
+            "log.cleaner.delete.retention.ms": "500",
+        }
+    if chance.random() < 0.3:  # ids that rest are forgotten, and are new ones when they are used again
+        options |= {
+            "transactional.id.expiration.ms": "1000",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+        }
     return Cluster(sim, chance.choice((3, 3, 4)), options, voters=3)
 
 
-def holder_of(brokers: Cluster, place: Place) -> int:
-    return next(number for number, topic, index, _ in brokers.partitions() if (topic, index) == place)
+def batches_in(brokers: Cluster, place: Place) -> list[Batch]:
+    """As their leader has them."""
+    for _, topic, index, held in brokers.partitions():
+        if (topic, index) == place and held.leads:
+            return batches_of(log_bytes(held.log))
+    raise AssertionError(f"nobody leads {place}")
 
 
 def still_open(brokers: Cluster) -> bool:
-    """Whether a leader holds a transaction open."""
-    return any(held.leads and held.last_stable_offset < held.high_watermark for _, _, _, held in brokers.partitions())
+    """Whether a transaction is open for a leader, or may be: one that has just begun to lead does not know what of its
+    log is committed; nor is there a leader at any time."""
+    led = [(topic, held) for _, topic, _, held in brokers.partitions() if held.leads]
+    if sum(topic in TOPICS for topic, _ in led) < sum(TOPICS.values()):
+        return True
+    return any(held.last_stable_offset < held.log.log_end_offset for _, held in led)
+
+
+async def read_offsets(brokers: Cluster, applications: list[Application], offsets: dict[str, int]) -> None:
+    for each in applications:
+        offsets[each.name] = await offset_of(brokers, each)
 
 
 async def offset_of(brokers: Cluster, application: Application) -> int:
