@@ -52,4 +52,6 @@ APPS = (
         mirror_maker.mirror_once),
     App("Kafka's TransactionalMessageCopier", TOOLS, "transactions with offsets, aborted and killed at random",
         transactional_copier.copy),
+    App("Kafka's TransactionalMessageCopier, in a group", TOOLS, "the same by two as members; their broker killed",
+        transactional_copier.copy_in_group),
 )  # fmt: skip
