@@ -60,8 +60,14 @@ def starting(side: str, folder: Path) -> Iterator[Brokers]:
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path, name: str, environment: Mapping[str, str] = {}) -> Iterator[Path]:
-    """The program for as long as it is used, then stopped by SIGTERM; gives its log."""
+def running(
+    command: Sequence[str],
+    folder: Path,
+    name: str,
+    environment: Mapping[str, str] = {},
+    ends: signal.Signals = signal.SIGTERM,
+) -> Iterator[Path]:
+    """The program for as long as it is used, then ended by a signal; gives its log."""
     path = folder / f"{name}.log"
     with open(path, "ab") as log:
         process = subprocess.Popen(
@@ -71,7 +77,7 @@ def running(command: Sequence[str], folder: Path, name: str, environment: Mappin
     try:
         yield path
         assert process.poll() is None, f"{name} ended by itself:\n{path.read_text(errors='replace')[-3000:]}"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ends)
         process.wait(STOP_TIMEOUT_S)
     finally:
         process.kill()
