@@ -135,7 +135,6 @@ def test_a_cooperative_group_of_three_clients_keeps_what_it_can(group: Group, le
     group.shared()
 
 
-@pytest.mark.parametrize("bootstrap", ["kafka"], indirect=True)  # our broker does not convert groups in use yet
 def test_members_of_both_protocols_share_while_a_group_goes_over_to_the_new_one_and_back(group: Group) -> None:
     first = group.start("isthmus")
     second = group.start("java")

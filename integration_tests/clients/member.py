@@ -1,8 +1,8 @@
 """One group member as a process: `python -m integration_tests.clients.member LIBRARY BOOTSTRAP GROUP TOPIC OPTION...`.
 
-It never commits, and prints a JSON line an event, in the words of Kafka's VerifiableConsumer: `partitions_assigned`,
-`partitions_revoked` and `record_data`. It leaves its group on SIGTERM. Options are those of `Options`, as NAME=VALUE;
-isthmus and confluent take them, and a TOPIC that is a pattern and begins with ^.
+It prints a JSON line an event, in the words of Kafka's VerifiableConsumer: `partitions_assigned`, `partitions_revoked`
+and `record_data`. It leaves its group on SIGTERM. Options are those of `Options`, as NAME=VALUE; isthmus and confluent
+take them, and a TOPIC that is a pattern and begins with ^. Only confluent commits, and only when it is told to.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ HEARTBEAT_MS = 500
 
 @dataclass(frozen=True)
 class Options:
-    """assignor: of the classic protocol; instance: of a static member."""
+    """assignor: of the classic protocol; instance: of a static member; commits: "yes" for each record it has said."""
 
     protocol: str = "classic"
     assignor: str = "range"
     instance: str | None = None
+    commits: str = "no"
 
 
 def say(name: str, **fields: Any) -> None:
@@ -147,11 +148,15 @@ def confluent(bootstrap: str, group: str, topic: str, options: Options = Options
     ending: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     while not ending:
-        for message in consumer.consume(100, 0.2):
-            if message.error():
-                print(message.error(), file=sys.stderr, flush=True)
-            else:
-                say("record_data", value=(message.value() or b"").decode())
+        message = consumer.poll(0.2)
+        if message is None:
+            continue
+        if message.error():
+            print(message.error(), file=sys.stderr, flush=True)
+            continue
+        say("record_data", value=(message.value() or b"").decode())
+        if options.commits == "yes":
+            consumer.commit(message=message, asynchronous=False)
     consumer.close()
 
 

@@ -32,7 +32,7 @@ class Member:
     def __init__(
         self, library: str, bootstrap: str, group: str, topic: str, folder: Path, name: str, **options: str
     ) -> None:
-        """options: of `member.Options`."""
+        """options: of `member.Options`; of franz-go, program: it, built, of the consumer protocol only."""
         self.path, self.errors = folder / f"{name}.jsonl", folder / f"{name}.log"
         self.killed_at_ms: int | None = None
         if library == "java":
@@ -43,6 +43,8 @@ class Member:
             )  # fmt: skip
             is_classic = options.get("protocol", "classic") == "classic"
             properties.write_text(f"heartbeat.interval.ms={HEARTBEAT_MS}\n" * is_classic)
+        elif library == "franz-go":
+            command = [options["program"], bootstrap, group, topic]
         else:
             command = [sys.executable, "-m", "integration_tests.clients.member", library, bootstrap, group, topic]
             command += [f"{name}={value}" for name, value in options.items()]
@@ -70,7 +72,11 @@ class Member:
         return held
 
     def values(self) -> set[str]:
-        return {event["value"] for event in self.events() if event["name"] == "record_data"}
+        return set(self.read())
+
+    def read(self) -> list[str]:
+        """Values of records, as often as it has read them."""
+        return [event["value"] for event in self.events() if event["name"] == "record_data"]
 
     def kill(self) -> None:
         self.process.kill()

@@ -10,8 +10,10 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +79,15 @@ def java(folder: Path) -> list[str]:
     return java_command(str(HERE / "java" / "Smoke.java"), profile="broker", log="ERROR", jvm=JVM)
 
 
+def python(library: str) -> Callable[[Path], list[str]]:
+    """It is there already, by the lock file of the tests."""
+    return lambda _: [sys.executable, str(HERE / "python" / "smoke.py"), library]
+
+
 @dataclass(frozen=True)
 class Client:
     """needs: the command without which it cannot be made. groups: whether the library has consumer groups, and
-    transactions."""
+    transactions; consumer_groups: those of KIP-848, and consumer_groups.py its program."""
 
     name: str
     language: str
@@ -88,13 +95,19 @@ class Client:
     needs: str
     build: Callable[[Path], list[str]]
     groups: bool = True
+    consumer_groups: bool = False
 
 
 CLIENTS = (
-    Client("Kafka's Java client", "Java", re.findall(r"<broker.version>(.*?)<", POM.read_text())[0], "java", java),
+    Client("Kafka's Java client", "Java", re.findall(r"<broker.version>(.*?)<", POM.read_text())[0], "java", java,
+           consumer_groups=True),
+    Client("librdkafka, by confluent-kafka", "Python", version("confluent-kafka"), sys.executable,
+           python("librdkafka"), consumer_groups=True),
+    Client("kafka-python", "Python", version("kafka-python"), sys.executable, python("kafka-python")),
+    Client("aiokafka", "Python", version("aiokafka"), sys.executable, python("aiokafka")),
     Client("KafkaJS", "Node", pinned("node/package-lock.json", r'node_modules/kafkajs": \{\s+"version": "(.*?)"'),
            "npm", node),
-    Client("franz-go", "Go", pinned("go/go.mod", r"twmb/franz-go v(\S+)"), "go", go("franz")),
+    Client("franz-go", "Go", pinned("go/go.mod", r"twmb/franz-go v(\S+)"), "go", go("franz"), consumer_groups=True),
     Client("Sarama", "Go", pinned("go/go.mod", r"IBM/sarama v(\S+)"), "go", go("sarama")),
     Client("rskafka", "Rust", pinned("rust/Cargo.lock", r'name = "rskafka"\nversion = "(.*?)"'), "cargo", rust,
            groups=False),

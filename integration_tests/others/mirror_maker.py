@@ -1,12 +1,15 @@
-"""MirrorMaker 2, dedicated mode, between two brokers: the same records there, and a group at the same place."""
+"""MirrorMaker 2, dedicated mode, between two brokers: the same records there, and a group at the same place.
+
+Exactly once, too, where it and the broker it writes to are killed as they go.
+"""
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, TopicPartition
 
 from integration_tests.clients.records import CODECS, create_topics
 from integration_tests.peers.peers import MM2, MM2_ALONE, java_command
@@ -52,12 +55,11 @@ def mirror(brokers: Brokers, _programs: Path, folder: Path) -> None:
 
 
 def mirror_once(brokers: Brokers, _programs: Path, folder: Path) -> None:
-    run(brokers, folder, ONCE)
+    run(brokers, folder, ONCE, with_kills=True)
 
 
-def run(brokers: Brokers, folder: Path, options: str) -> None:
+def run(brokers: Brokers, folder: Path, options: str, with_kills: bool = False) -> None:
     source, target = brokers(), brokers()
-    admin = AdminClient({"bootstrap.servers": target})
     create_topics(source, [TOPIC], PARTITIONS)
     properties = folder / "mm2.properties"
     properties.write_text(PROPERTIES.format(source=source, target=target) + MM2_ALONE + options)
@@ -75,14 +77,25 @@ def run(brokers: Brokers, folder: Path, options: str) -> None:
 
     def is_at_the_end() -> bool:
         """Nothing of the copy is left for the group; markers of transactions have offsets, too."""
-        places = committed(admin)
+        places = committed(target)
         return len(places) == PARTITIONS and not records(target, COPY, starts=places)
 
     def found(log: Path) -> object:
         rows = by_partition(target, COPY)
-        return {n: len(rows[n]) for n in rows}, ends(), committed(admin), log.read_text(errors="replace")[-3000:]
+        return {n: len(rows[n]) for n in rows}, ends(), committed(target), log.read_text(errors="replace")[-3000:]
 
     for state in ("first", "second"):  # the second goes on where the first stopped: nothing is carried twice
+        if with_kills:
+            with running(command, folder, state, ends=signal.SIGKILL) as log:
+                send(f"{state} kept")
+                until(copied, partial(found, log))
+                send(f"{state} broken off")
+            with running(command, folder, state) as log:
+                send(f"{state} killed")
+                until(copied, partial(found, log))
+                send(f"{state} as its broker is killed")
+                brokers.restart(target)
+                until(copied, partial(found, log))
         send(f"{state} before")
         with running(command, folder, state) as log:
             until(copied, partial(found, log))
@@ -91,7 +104,7 @@ def run(brokers: Brokers, folder: Path, options: str) -> None:
             commit(source, ends())
             until(is_at_the_end, partial(found, log))
         assert copied()
-    assert sum(ends().values()) == 4 * len(CODECS) * RECORDS
+    assert sum(ends().values()) == (12 if with_kills else 4) * len(CODECS) * RECORDS
 
 
 def by_partition(bootstrap: str, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
@@ -108,11 +121,9 @@ def commit(bootstrap: str, offsets: dict[int, int]) -> None:
     consumer.close()
 
 
-def committed(admin: AdminClient) -> dict[int, int]:
-    """The group's offsets of the copy; none while there is no such group."""
-    [answer] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
-    try:
-        rows = answer.result(30).topic_partitions or []
-    except KafkaException:
-        return {}
-    return {row.partition: row.offset for row in rows if row.topic == COPY}
+def committed(bootstrap: str) -> dict[int, int]:
+    """The group's offsets of the copy, where it has any."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    rows = consumer.committed([TopicPartition(COPY, n) for n in range(PARTITIONS)], 30)
+    consumer.close()
+    return {row.partition: row.offset for row in rows if row.offset >= 0}

@@ -8,36 +8,66 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from integration_tests.brokers import die_with_parent, running_broker
-from integration_tests.peers.peers import kafka_cluster
+from integration_tests.peers.peers import cluster
 
 STOP_TIMEOUT_S = 30.0
 DONE_WITHIN_S = 90.0  # a JVM or two starting on a busy machine, too
-Brokers = Callable[[], str]  # starts one more broker, and gives its bootstrap address
+
+
+class Brokers:
+    """Of `isthmus` or of stock `kafka`. Made by `starting`."""
+
+    def __init__(self, side: str, folder: Path, started: ExitStack) -> None:
+        self._side, self._folder, self._started = side, folder, started
+        self._restarts: dict[str, Callable[[], object]] = {}
+
+    def __call__(self) -> str:
+        """Start one more, with nothing in it yet: its bootstrap address."""
+        if self._side == "kafka":
+            [node] = (made := self._started.enter_context(cluster(heap="512m"))).nodes
+
+            def restart() -> None:
+                node.kill()
+                made.start("512m")
+
+            address = made.bootstrap
+        else:
+            broker = self._started.enter_context(running_broker(self._folder / f"broker-{len(self._restarts)}"))
+
+            def restart() -> None:
+                broker.kill()
+                broker.start()
+
+            address = broker.bootstrap
+        self._restarts[address] = restart
+        return address
+
+    def restart(self, address: str) -> None:
+        """kill -9, and start it again."""
+        self._restarts[address]()
 
 
 @contextmanager
 def starting(side: str, folder: Path) -> Iterator[Brokers]:
-    """Brokers with nothing in them yet, of `isthmus` or of stock `kafka`; gone at the end."""
-    numbers = count()
+    """Brokers are gone at the end."""
     with ExitStack() as started:
-
-        def start() -> str:
-            if side == "kafka":
-                return started.enter_context(kafka_cluster(heap="512m"))
-            return started.enter_context(running_broker(folder / f"broker-{next(numbers)}")).bootstrap
-
-        yield start
+        yield Brokers(side, folder, started)
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path, name: str, environment: Mapping[str, str] = {}) -> Iterator[Path]:
-    """The program for as long as it is used, then stopped by SIGTERM; gives its log."""
+def running(
+    command: Sequence[str],
+    folder: Path,
+    name: str,
+    environment: Mapping[str, str] = {},
+    ends: signal.Signals = signal.SIGTERM,
+) -> Iterator[Path]:
+    """The program for as long as it is used, then ended by a signal; gives its log."""
     path = folder / f"{name}.log"
     with open(path, "ab") as log:
         process = subprocess.Popen(
@@ -47,7 +77,7 @@ def running(command: Sequence[str], folder: Path, name: str, environment: Mappin
     try:
         yield path
         assert process.poll() is None, f"{name} ended by itself:\n{path.read_text(errors='replace')[-3000:]}"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ends)
         process.wait(STOP_TIMEOUT_S)
     finally:
         process.kill()

@@ -10,6 +10,7 @@ from typing import Any
 
 from integration_tests.brokers import ROOT, running_broker
 
+from . import consumer_groups
 from .apps import APPS, App
 from .clients import CLIENTS, Client, smoke
 from .processes import starting
@@ -21,12 +22,15 @@ HEAD = """\
 # Clients that are run against the broker
 
 Other people's clients, unmodified, each in the version named: it creates a topic and lists it, produces with every
-codec it has, reads all of it in a consumer group, and commits. The same run against Apache Kafka 4.4 must come to the
-same (`make soak`). The Python clients (confluent-kafka, aiokafka, kafka-python), kcat and Kafka's console tools are run
-in `make test`, each as producer and as consumer of all others' records.
+codec it has, reads all of it in a consumer group, and commits; writes a topic and offsets of a group in a transaction
+that it aborts and in one that it commits, and reads it under read_committed. Where the library has the protocol of
+KIP-848, three of its consumers, and one of each such library together, share a topic; one is killed, one joins, one
+leaves: no record is lost, and none is read by two of which neither was killed. The same run against Apache Kafka 4.4
+must come to the same (`make soak`; those that need no other language's tools, in `make test`). The Python clients, kcat
+and Kafka's console tools are run in `make test`, each as producer and as consumer of all others' records.
 
-| client | language | version | codecs | consumer group |
-|---|---|---|---|---|
+| client | language | version | codecs | consumer group | KIP-848 | transactions |
+|---|---|---|---|---|---|---|
 """
 APPS_HEAD = """\
 
@@ -47,8 +51,11 @@ metadata is on the way forgets to ask for its topic and waits for five minutes (
 
 
 def row(client: Client, seen: dict[str, Any]) -> str:
-    group = "joined, committed" if client.groups else "the library has none"
-    return f"| {client.name} | {client.language} | {client.version} | {', '.join(seen['codecs'])} | {group} |\n"
+    none = "the library has none"
+    group, transactions = ("joined, committed", "aborted, committed") if client.groups else (none, none)
+    group_848 = "joined, left, killed" if client.consumer_groups else none
+    cells = (client.name, client.language, client.version, ", ".join(seen["codecs"]), group, group_848, transactions)
+    return f"| {' | '.join(cells)} |\n"
 
 
 def app_row(app: App) -> str:
@@ -68,6 +75,10 @@ def main() -> int:
                 seen = smoke(client.build(folder), broker.bootstrap, f"smoke-{number}", RECORDS)
                 rows.append(row(client, seen))
                 print(rows[-1], end="", flush=True)
+        with running_broker(folder / "groups", consumer_groups.SETTINGS) as broker:
+            for libraries in consumer_groups.GROUPS:
+                consumer_groups.share(broker.bootstrap, libraries, folder, folder)
+                print(", ".join(libraries), flush=True)
         for number, app in enumerate(APPS):
             own = folder / f"app-{number}"
             own.mkdir()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from integration_tests.brokers import BrokerProcess
+from integration_tests.brokers import BrokerProcess, running_broker
 from isthmus.protocol.records import walk
 
 from .clients import CLIENTS, Client, smoke
 from .table import PAGE, RECORDS, row
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-pytestmark = pytest.mark.soak
+MAKERS = {"npm", "go", "cargo"}  # fetch what a program is made of, and take their time to make it
 
 Program = Callable[[Client], list[str]]
 
@@ -32,13 +32,23 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return build
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running_broker(tmp_path_factory.mktemp("isthmus"), {"group.initial.rebalance.delay.ms": 0}) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "client",
+    [pytest.param(each, marks=pytest.mark.soak if each.needs in MAKERS else []) for each in CLIENTS],
+    ids=lambda client: client.name,
+)
 def test_a_client_sees_what_it_sees_of_kafka(
-    client: Client, program: Program, isthmus_broker: BrokerProcess, kafka: str
+    client: Client, program: Program, broker: BrokerProcess, kafka: str
 ) -> None:
     command = program(client)
     topic = f"smoke-{CLIENTS.index(client)}"
-    ours, stock = (smoke(command, address, topic, RECORDS) for address in (isthmus_broker.bootstrap, kafka))
+    ours, stock = (smoke(command, address, topic, RECORDS) for address in (broker.bootstrap, kafka))
     for seen in (ours, stock):
         seen["values"] = sorted(seen["values"])
     assert ours == stock
@@ -48,7 +58,7 @@ def test_a_client_sees_what_it_sees_of_kafka(
     if client.groups:
         assert ours["committed"] == len(ours["values"])
         assert len(ours["transacted"]) == ours["transacted_offset"] == RECORDS
-    assert stored(isthmus_broker.folder / "data", topic) == set(ours["codecs"])
+    assert stored(broker.folder / "data", topic) == set(ours["codecs"])
     assert row(client, ours) in PAGE.read_text(), f"python -m {row.__module__} makes the page anew"
 
 

@@ -14,7 +14,7 @@ from .tools import Done, Side, Tools, running_tools
 
 # What the shared Kafka has set, too. Its controller is node 1, as ours.
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
-LOOKING = {"--describe", "--list", "describe", "describe-producers", "--dry-run"}
+LOOKING = {"--describe", "--list", "describe", "describe-producers", "find-hanging", "list", "--dry-run"}
 LOOKING_TOOLS = {"GetOffsetShell"}
 SETTLED_WITHIN_S = 10.0
 

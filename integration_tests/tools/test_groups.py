@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,12 +26,17 @@ def read(both: Both, topic: str, group: str, records: int) -> None:
     assert len(done.out.splitlines()) == records
 
 
+def without_member_ids(text: str) -> str:
+    """Those of librdkafka's members are of 22 letters of its own choice."""
+    return re.sub(r"(?<=\s)[\w+/-]{22}(?=\s)", "MEMBER", text)
+
+
 @contextmanager
-def member(sides: list[Side], topic: str, group: str) -> Iterator[None]:
+def member(sides: list[Side], topic: str, group: str, **options: str) -> Iterator[None]:
     """A consumer in the group on each side, which has its partitions."""
     consumers = []
     for side in sides:
-        consumer = Consumer({"bootstrap.servers": side.bootstrap, "group.id": group, "client.id": "member"})
+        consumer = Consumer({"bootstrap.servers": side.bootstrap, "group.id": group, "client.id": "member", **options})
         consumer.subscribe([topic])
         while not consumer.assignment():
             consumer.poll(0.1)
@@ -61,6 +67,30 @@ def test_groups_are_listed_and_described(both: Both, ours: Side, stock: Side) ->
     both("ConsumerGroupCommand", "--describe", "--all-groups", "--state", ordered=False)
     both("GroupsCommand", "--list", ordered=False)
     both("ConsumerGroupCommand", "--group", "none", "--describe")
+
+
+def test_groups_of_the_consumer_protocol_are_listed_and_described(both: Both, ours: Side, stock: Side) -> None:
+    def look(*arguments: str) -> str:
+        return both("ConsumerGroupCommand", *arguments, ordered=False, but=without_member_ids).out
+
+    fill(both, "new", 10)
+    with member([ours, stock], "new", "of-848", **{"group.protocol": "consumer"}):
+        assert "of-848 Consumer" in look("--list", "--type")
+        look("--list", "--type", "consumer")
+        assert "of-848" not in look("--list", "--type", "classic").splitlines()
+        assert "of-848 Stable" in look("--list", "--state")
+        for what in ("--members", "--state", "--offsets"):
+            look("--group", "of-848", "--describe", what)
+            look("--group", "of-848", "--describe", what, "--verbose")
+        assert "GroupNotEmptyException" in look("--group", "of-848", "--delete")
+        both("GroupsCommand", "--list", ordered=False)
+        both("GroupsCommand", "--list", "--protocol", "consumer", ordered=False)
+    look("--group", "of-848", "--describe", "--state", "--verbose")
+    reset = ("--group", "of-848", "--reset-offsets", "--topic", "new", "--to-earliest")
+    assert "of-848 new 0 0" in look(*reset, "--execute")
+    look("--group", "of-848", "--describe", "--offsets", "--verbose")
+    look("--group", "of-848", "--delete")
+    look("--list")
 
 
 def test_offsets_are_moved_and_removed(both: Both) -> None:
