@@ -277,8 +277,10 @@ class Broker:
         replicas.begun.add(lambda partition: assignments.look(partition.topic, partition.index))
         replicas.ended, replicas.isr_changes = fetching.ended, isr_changes.want
 
+        alone = is_alone(config)
+
         def has_session() -> bool:
-            if is_alone(config):
+            if alone:
                 return True
             # A controller heard of itself last, which proves nothing: others may have elected another one since.
             is_told = metadata.leader_id != self.node_id or metadata.is_confirmed
