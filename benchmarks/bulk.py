@@ -24,13 +24,14 @@ Load = tuple[dict[str, float], float]  # records, bytes and seconds; the broker'
 
 class Bulk(Bench):
     """value_bytes: of each record. codec: the producer's. java: Java's performance tools instead of librdkafka.
-    python: librdkafka by Python's calls. clients: of librdkafka, so many processes at once."""
+    python: librdkafka by Python's calls. clients: of librdkafka, so many processes at once. kind: of librdkafka's
+    producer, see `librdkafka.py`. isolation: of its consumer."""
 
     partitions = PARTITIONS
 
     def __init__(
         self, side: Side, seconds: float, *, value_bytes: int = 1024, codec: str = "none", java: bool = False,
-        python: bool = False, clients: int = 1,
+        python: bool = False, clients: int = 1, kind: str = "plain", isolation: str = "read_committed",
     ) -> None:  # fmt: skip
         super().__init__(side, seconds)
         self.value_bytes = value_bytes
@@ -38,12 +39,14 @@ class Bulk(Bench):
         self.java = java
         self.python = python
         self.clients = clients
+        self.kind = kind
+        self.isolation = isolation
 
     def produced(self, name: str, seconds: float) -> Load:
         if not self.java:
             return librdkafka(
                 "produce", self.side, name, seconds, self.partitions, self.value_bytes, self.codec,
-                clients=self.clients, python=self.python,
+                clients=self.clients, python=self.python, more=[f"--kind={self.kind}"],
             )  # fmt: skip
         count = min(int(JAVA_RECORDS[self.value_bytes] * seconds), SAMPLE_BYTES // self.value_bytes)
         said, cpu_s = self._tool(
@@ -56,7 +59,10 @@ class Bulk(Bench):
 
     def consumed(self, name: str, seconds: float) -> Load:
         if not self.java:
-            return librdkafka("fetch", self.side, name, seconds, self.partitions, self.value_bytes, python=self.python)
+            return librdkafka(
+                "fetch", self.side, name, seconds, self.partitions, self.value_bytes, python=self.python,
+                more=[f"--isolation={self.isolation}"],
+            )  # fmt: skip
         count = min(int(JAVA_RECORDS[self.value_bytes] * seconds), KEPT_BYTES // self.value_bytes)
         said, cpu_s = self._tool(
             "ConsumerPerformance", "--bootstrap-server", self.side.address, "--topic", name, "--num-records", str(count)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -185,7 +185,7 @@ def load(
         paths = [Path(folder) / str(number) for number in range(len(frames))]
         for path, frame in zip(paths, frames, strict=True):
             path.write_bytes(frame)
-        [said], used = _run(
+        [said], used = alongside(
             side, "benchmarks.load", side.address, *map(str, paths), f"--connections={connections}",
             f"--seconds={seconds}", f"--max-bytes={max_bytes}", f"--answer-bytes={size}",
         )  # fmt: skip
@@ -195,22 +195,22 @@ def load(
 def librdkafka(
     what: str, side: Side, topic: str, seconds: float, partitions: int = PARTITIONS, value_bytes: int = VALUE_BYTES,
     codec: str = "none", batch_records: int = 0, timeout_s: float = LOAD_TIMEOUT_S, clients: int = 1,
-    python: bool = False,
+    python: bool = False, more: Sequence[str] = (),
 ) -> tuple[dict[str, float], float]:  # fmt: skip
     """clients: processes that do so at once; records and bytes are of all of them, seconds of the slowest. python:
-    by confluent-kafka's calls."""
+    by confluent-kafka's calls. more: options of `benchmarks.librdkafka`."""
     arguments = (
         "benchmarks.librdkafka", what, side.address, topic, f"--partitions={partitions}",
         f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}",
         f"--max-bytes={SAMPLE_BYTES // clients}", f"--batch-records={batch_records}",
-        *["--python"] * python,
+        *["--python"] * python, *more,
     )  # fmt: skip
-    said, used = _run(side, *arguments, clients=clients, timeout_s=timeout_s)
+    said, used = alongside(side, *arguments, clients=clients, timeout_s=timeout_s)
     together = {key: sum(each[key] for each in said) for key in ("records", "bytes")}
     return {**together, "seconds": max(each["seconds"] for each in said)}, used
 
 
-def _run(
+def alongside(
     side: Side, *arguments: str, clients: int = 1, timeout_s: float = LOAD_TIMEOUT_S
 ) -> tuple[list[dict[str, float]], float]:
     """What each of so many processes says, all at work at once, and the broker's CPU-seconds meanwhile."""

@@ -35,26 +35,40 @@ READ_AHEAD = {
 POLL_S = 0.05  # a call waits for so long, at the end of a partition too
 ROOM_MS = 5  # and for room in the queue
 
+TRANSACTIONAL = "transactional"
+KINDS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "idempotent": {"enable.idempotence": True},
+    TRANSACTIONAL: {"transactional.id": f"bench-{os.getpid()}"},
+}
+TRANSACTION_RECORDS = 10_000  # in each, where a producer in bulk is transactional
+
 Make = type[rdkafka.Client] | type[confluent.Client]
 
 
 def produce(
     make: Make, address: str, topic: str, partitions: int, seconds: float, max_bytes: int, value_bytes: int,
-    codec: str, batch_records: int,
+    codec: str, batch_records: int, kind: str,
 ) -> tuple[int, float]:  # fmt: skip
-    """acks=all; the time includes the last answer. batch_records: most in a batch, without linger; 0: the defaults."""
+    """acks=all; the time includes the last answer. batch_records: most in a batch, without linger; 0: the defaults.
+    kind: plain, idempotent, or transactional with a commit after every TRANSACTION_RECORDS."""
     queued = min(SMALL_QUEUED if batch_records else QUEUED_RECORDS, QUEUED_BYTES // value_bytes)
     batching = {"linger.ms": 0, "batch.num.messages": batch_records} if batch_records else {}
     options = {
         "acks": "all", "delivery.report.only.error": True, "compression.type": codec,
-        "queue.buffering.max.kbytes": 1_048_576, "queue.buffering.max.messages": queued, **batching,
+        "queue.buffering.max.kbytes": 1_048_576, "queue.buffering.max.messages": queued, **batching, **KINDS[kind],
     }  # fmt: skip
     with make(rdkafka.PRODUCER, address, topic, options) as producer:
         letters = os.urandom(max(DISTINCT_BYTES // value_bytes, 1) * value_bytes).translate(LETTERS)
         values = [letters[at : at + value_bytes] for at in range(0, len(letters), value_bytes)]
         most = min(CALL_RECORDS, queued // CALLS_QUEUED)
         calls: list[Any] = [producer.records(values[at : at + most]) for at in range(0, len(values), most)]
+        transactional = producer if kind == TRANSACTIONAL and isinstance(producer, rdkafka.Client) else None
+        if transactional:
+            transactional.init_transactions()
+            transactional.begin_transaction()
         sent = call = 0
+        commit_at = TRANSACTION_RECORDS
         start = time.perf_counter()
         end = start + seconds
         enough = max_bytes // value_bytes
@@ -65,15 +79,23 @@ def produce(
             producer.produce(call % partitions, records)
             sent += len(records)
             call += 1
+            if transactional and sent >= commit_at:
+                commit_at += TRANSACTION_RECORDS
+                transactional.commit_transaction()
+                transactional.begin_transaction()
+        if transactional:
+            transactional.commit_transaction()
         producer.flush()
         if producer.failed:
             raise RuntimeError(f"not all of {sent} records were taken: {producer.failed[0]}")
         return sent, time.perf_counter() - start
 
 
-def fetch(make: Make, address: str, topic: str, partitions: int, seconds: float) -> tuple[int, float]:
+def fetch(
+    make: Make, address: str, topic: str, partitions: int, seconds: float, isolation: str
+) -> tuple[int, float]:  # fmt: skip
     """From the beginning, and again when all is read; each time the clock runs from the first records on."""
-    with make(rdkafka.CONSUMER, address, topic, READ_AHEAD) as consumer:
+    with make(rdkafka.CONSUMER, address, topic, {**READ_AHEAD, "isolation.level": isolation}) as consumer:
         count = consumer.count(partitions)
         if count <= FEW_RECORDS:  # the first call may have them all, and then there is nothing to time
             raise RuntimeError(f"{count} records in {topic}: too few to see how fast they are read")
@@ -91,9 +113,11 @@ def fetch(make: Make, address: str, topic: str, partitions: int, seconds: float)
         return got, seconds - left
 
 
-def drain(make: Make, address: str, topic: str, partitions: int, seconds: float) -> tuple[int, float]:
+def drain(
+    make: Make, address: str, topic: str, partitions: int, seconds: float, isolation: str
+) -> tuple[int, float]:  # fmt: skip
     """All there is, once; the time begins with the first fetch."""
-    with make(rdkafka.CONSUMER, address, topic, READ_AHEAD) as consumer:
+    with make(rdkafka.CONSUMER, address, topic, {**READ_AHEAD, "isolation.level": isolation}) as consumer:
         count = consumer.count(partitions)
         start = time.perf_counter()
         consumer.start(partitions)
@@ -134,17 +158,19 @@ def main() -> int:
     parser.add_argument("--max-bytes", type=int, default=1 << 30)
     parser.add_argument("--value-bytes", type=int, default=1024)
     parser.add_argument("--codec", default="none")
+    parser.add_argument("--kind", choices=KINDS, default="plain", help="of the producer")
+    parser.add_argument("--isolation", default="read_committed", help="of the consumer (default read_committed)")
     parser.add_argument("--python", action="store_true", help="confluent-kafka's Python calls")
     given = parser.parse_args()
     make = confluent.Client if given.python else rdkafka.Client
     if given.what == "produce":
         count, seconds = produce(
             make, given.address, given.topic, given.partitions, given.seconds, given.max_bytes, given.value_bytes,
-            given.codec, given.batch_records,
+            given.codec, given.batch_records, given.kind,
         )  # fmt: skip
     else:
         read = fetch if given.what == "fetch" else drain
-        count, seconds = read(make, given.address, given.topic, given.partitions, given.seconds)
+        count, seconds = read(make, given.address, given.topic, given.partitions, given.seconds, given.isolation)
     print(json.dumps({"records": count, "bytes": count * given.value_bytes, "seconds": seconds}))
     return 0
 

@@ -21,7 +21,7 @@ from typing import Any
 from isthmus.protocol.header import RequestHeader, decode_response_header, frame_request
 from isthmus.protocol.messages import create_topics, delete_topics, list_offsets, metadata, produce
 
-from .cases import LOAD_TIMEOUT_S, SAMPLE_BYTES, Bench, Sample, _run, rates
+from .cases import LOAD_TIMEOUT_S, SAMPLE_BYTES, Bench, Sample, alongside, rates
 from .frames import CLIENT_ID, PRODUCE_VERSION, batch, random_batch, spread_frame
 from .load import ask
 from .sides import Side, age_s, isthmus, kafka
@@ -198,7 +198,7 @@ def load_in_turn(
         paths = [Path(folder) / str(number) for number in range(len(frames))]
         for path, frame in zip(paths, frames, strict=True):
             path.write_bytes(frame)
-        [said], used = _run(
+        [said], used = alongside(
             side, "benchmarks.load", side.address, *map(str, paths), f"--connections={min(CONNECTIONS, len(frames))}",
             f"--seconds={seconds}", f"--max-bytes={max_bytes}", f"--answer-bytes={len(answer) + 4}", "--rotate",
             timeout_s=seconds + LOAD_TIMEOUT_S,

@@ -73,6 +73,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # what each gives, then what it take
     "topic_partition_list_add": (_HANDLE, ctypes.POINTER(_Partitions), _TEXT, ctypes.c_int32),
     "topic_partition_list_destroy": (None, ctypes.POINTER(_Partitions)),
     "position": (_INT, _HANDLE, ctypes.POINTER(_Partitions)),
+    "init_transactions": (_HANDLE, _HANDLE, _INT),
+    "begin_transaction": (_HANDLE, _HANDLE),
+    "commit_transaction": (_HANDLE, _HANDLE, _INT),
+    "error_string": (_TEXT, _HANDLE),
+    "error_destroy": (None, _HANDLE),
 }
 
 
@@ -161,6 +166,23 @@ class Client:
         taken = self._call["produce_batch"](self._topic, partition, flags, records, len(records))
         if taken != len(records):
             raise RuntimeError(f"{taken} of {len(records)} records were taken")
+
+    def init_transactions(self) -> None:
+        self._done("init_transactions", WAIT_MS)
+
+    def begin_transaction(self) -> None:
+        self._done("begin_transaction")
+
+    def commit_transaction(self) -> None:
+        """What was produced since `begin_transaction` is acknowledged and committed then."""
+        self._done("commit_transaction", WAIT_MS)
+
+    def _done(self, name: str, *wait_ms: int) -> None:
+        """Raises RuntimeError that says why it was not."""
+        if error := self._call[name](self._handle, *wait_ms):
+            said: bytes = self._call["error_string"](error)
+            self._call["error_destroy"](error)
+            raise RuntimeError(f"{name}: {said.decode()}")
 
     def start(self, partitions: int) -> None:
         """Reads so many from the beginning."""

@@ -13,6 +13,7 @@ from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncSmall, Latency
 from .groups import ConsumerHeartbeats, ConsumerRebalance, Rebalance
 from .partitions import Partitions
 from .sides import ISTHMUS, KAFKA
+from .transactions import ConsumeTransactions, OpenTransactions, Transactions
 from .workers import Counts, Mirror, MirrorMaker
 
 
@@ -64,6 +65,17 @@ HEARTBEATS = (
     Metric("each", "CPU-µs/heartbeat", lower=True),
     Metric("p50", "p50 ms", lower=True),
     Metric("p99", "p99 ms", lower=True),
+)
+TRANSACTIONS = (
+    Metric("commits", "commits/s"),
+    Metric("cpu", "CPU-ms/transaction", lower=True),
+    Metric("p50", "p50 ms", lower=True),
+    Metric("p99", "p99 ms", lower=True),
+)
+OPEN_TRANSACTIONS = (
+    Metric("rss", "MiB", lower=True),
+    Metric("grown", "MiB more", lower=True),
+    Metric("each", "KiB/producer", lower=True),
 )
 LATE = (
     Metric("p50", "p50 ms", lower=True),
@@ -144,6 +156,13 @@ CASES = (
     Case("rebalance-50", Rebalance, REBALANCE),
     Case("rebalance-848-50", ConsumerRebalance, REBALANCE),
     Case("heartbeats-848-1000", ConsumerHeartbeats, HEARTBEATS),
+    Case("transactions-100", Transactions, TRANSACTIONS, options={"producers": 1}),
+    Case("transactions-100-by-10", Transactions, TRANSACTIONS, options={"producers": 10}),
+    Case("transactions-open-1000", OpenTransactions, OPEN_TRANSACTIONS, fresh=True),
+    Case("consume-1k-committed", ConsumeTransactions, BULK),
+    Case("consume-1k-uncommitted", ConsumeTransactions, BULK, options={"isolation": "read_uncommitted"}),
+    Case("produce-1k-idempotent", Produce, BULK, options={"kind": "idempotent"}),
+    Case("produce-1k-transactional", Produce, BULK, options={"kind": "transactional"}),
     Case("partitions", Partitions, PARTITIONS, pairs_max=2, fresh=True),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),

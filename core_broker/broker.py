@@ -53,7 +53,7 @@ from .server.local_node import LocalNode
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
-from .server.verification import Held, Verification
+from .server.verification import Held, Here, Verification
 from .start_errors import StartError, explain, unwritten
 from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
@@ -221,6 +221,7 @@ class Broker:
             self._purgatory,
             lambda: config["request.timeout.ms"],
             Held(config["queued.max.request.bytes"]),
+            Here(self.node_id, broker_here.ask),
         )
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
@@ -277,8 +278,10 @@ class Broker:
         replicas.begun.add(lambda partition: assignments.look(partition.topic, partition.index))
         replicas.ended, replicas.isr_changes = fetching.ended, isr_changes.want
 
+        alone = is_alone(config)
+
         def has_session() -> bool:
-            if is_alone(config):
+            if alone:
                 return True
             # A controller heard of itself last, which proves nothing: others may have elected another one since.
             is_told = metadata.leader_id != self.node_id or metadata.is_confirmed

@@ -37,6 +37,7 @@ from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
 EXPIRE = "expire"
+ASSIGNMENT_INTERVAL = "group.consumer.assignment.interval.ms"
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})  # of a group's own
 OF_LATER_GROUPS = (  # the errors of members and groups that a later coordinator may know
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -69,6 +70,8 @@ class GroupHost:
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
         self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
         self._timers = Timers(self._fired)
+        self._default_options = self._options(NO_OPTIONS)
+        self._own_options: dict[str, GroupOptions] = {}  # of groups that have options in the image
         self.shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
         self.elections = Elections(self.shards, self._image, config["node.id"])
         self._topics = Topics(controller.image)
@@ -100,6 +103,8 @@ class GroupHost:
     def on_change(self, delta: Delta) -> None:
         """Follow a change of the metadata image."""
         self._topics.on_change(delta)
+        for group_id in delta.group_options:
+            self._own_options.pop(group_id, None)
         self.elections.on_change(delta)
         if delta.deleted:
             self._forget_topics(delta.deleted)
@@ -136,7 +141,19 @@ class GroupHost:
         return GroupShard(self._new_group, changed, lambda: self._loaded(index))
 
     def _options_of(self, group_id: str) -> GroupOptions:
-        own = self._image.group_configs.get(group_id, NO_OPTIONS)
+        interval_ms = self._config[ASSIGNMENT_INTERVAL]
+        if interval_ms != self._default_options.assignment_interval_ms:  # the others are of the broker's start
+            self._default_options = self._options(NO_OPTIONS)
+            self._own_options.clear()
+        own = self._image.group_configs.get(group_id)
+        if own is None:
+            return self._default_options
+        options = self._own_options.get(group_id)
+        if options is None:
+            options = self._own_options[group_id] = self._options(own)
+        return options
+
+    def _options(self, own: Mapping[str, str]) -> GroupOptions:
         return GroupOptions(
             session_timeout_ms=value_in_force("consumer.session.timeout.ms", own, self._config),
             heartbeat_interval_ms=value_in_force("consumer.heartbeat.interval.ms", own, self._config),

@@ -8,6 +8,7 @@ A key is listed only when all its versions work. Nothing here does I/O.
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +209,7 @@ def handler(key: int, scope: Scope) -> Handler:
     return getattr(module, "handle_controller", handle) if scope is Scope.CONTROLLER else handle
 
 
+@cache
 def _module(key: int) -> Any:
     from ...protocol.messages import MODULES
 

@@ -21,12 +21,16 @@ class LocalNode:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    async def __call__(self, message: Any) -> Any:
-        """The answer to a request message of the newest version."""
+    def ask(self, message: Any) -> Any:
+        """The answer to a request message of the newest version, or the Pending that will have it."""
         api = type(message).API
         context = Context(self.services, NO_LISTENER, "")
         context.version = api.max_version
-        answer = handler(api.key, self._scope)(message, context)
+        return handler(api.key, self._scope)(message, context)
+
+    async def __call__(self, message: Any) -> Any:
+        """The answer to a request message of the newest version."""
+        answer = self.ask(message)
         if not isinstance(answer, Pending):
             return answer
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -122,7 +122,7 @@ class Unverified:
             self._let_go()
             done()
 
-        self._waits = services.verification.ask(
+        waits = services.verification.ask(
             self._transactional_id,
             *self._producer,
             topics,
@@ -131,6 +131,8 @@ class Unverified:
             done=answered,
             knows_abortable=self._context.version >= ABORTABLE_SINCE,
         )
+        if not waits.done:  # else it may already wait to ask again
+            self._waits = waits
 
     def abandon(self) -> None:
         """Who waits has gone, or has its answer."""

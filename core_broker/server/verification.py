@@ -2,7 +2,8 @@
 
 A broker that is to write to a transaction of which it knows nothing yet asks that transaction's coordinator first, so
 that nothing is written to a transaction that has ended. Each coordinator gets one request at a time. What is to be
-asked meanwhile goes into its next one, in which each transactional id is once, as the protocol wants it.
+asked meanwhile goes into its next one, in which each transactional id is once, as the protocol wants it. Where this
+broker is the coordinator itself, it has its answer at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.add_partitions_to_txn import (
@@ -40,6 +41,13 @@ class _Asked(NamedTuple):
     pending: Pending
 
 
+class Here(NamedTuple):
+    """This node as a coordinator. ask: gives its answer to a request, or the Pending that will have it."""
+
+    node_id: int
+    ask: Callable[[Request], Any]
+
+
 class Held:
     """The memory of requests that wait for an answer, which is bounded for all of them together."""
 
@@ -60,7 +68,7 @@ class Held:
 
 class Verification:
     """request: `BrokerChannels.request`. timeout_ms: of one request to a coordinator. held: for those who ask. The
-    number of questions that wait is bounded by the purgatory's limit."""
+    number of questions that wait is bounded by the purgatory's limit. here: None where all are asked by requests."""
 
     def __init__(
         self,
@@ -69,12 +77,14 @@ class Verification:
         purgatory: Purgatory,
         timeout_ms: Callable[[], float],
         held: Held,
+        here: Here | None = None,
     ) -> None:
         self.held = held
         self._image = image
         self._request = request
         self._purgatory = purgatory
         self._timeout_ms = timeout_ms
+        self._here = here
         self._queues: dict[int, list[_Asked]] = {}  # by coordinator, of what its next requests have
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by coordinator, while it is asked
 
@@ -91,7 +101,7 @@ class Verification:
         knows_abortable: bool = True,
     ) -> Pending:
         """Call `done(errors)` once, when it is known which partitions are not in the transaction, and why; at once
-        where no coordinator can be asked.
+        where no coordinator can be asked, or where this broker is the coordinator and knows.
 
         adds: they are added to it (part two); else it is only asked whether they are there (part one). knows_abortable:
         the client knows TRANSACTION_ABORTABLE; others get INVALID_TXN_STATE. Who does not want the answer any more
@@ -111,9 +121,13 @@ class Verification:
         if coordinator is None:
             pending.complete(_all(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return pending
+        asked = _Asked(transaction, knows_abortable, pending)
+        if self._here is not None and coordinator == self._here.node_id:
+            self._ask_here(self._here, asked, timeout_ms)
+            return pending
         self._purgatory.add(pending, timeout_ms)
         if not pending.done:
-            self._queues.setdefault(coordinator, []).append(_Asked(transaction, knows_abortable, pending))
+            self._queues.setdefault(coordinator, []).append(asked)
             if coordinator not in self._tasks:
                 self._tasks[coordinator] = asyncio.get_running_loop().create_task(
                     self._ask_all(coordinator), name=f"verification of transactions by broker {coordinator}"
@@ -134,6 +148,18 @@ class Verification:
             return None
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
         return None if leader == NO_LEADER else leader
+
+    def _ask_here(self, here: Here, asked: _Asked, timeout_ms: float) -> None:
+        def heard(response: Response) -> None:
+            [errors] = _answered(here.node_id, [asked], response)
+            asked.pending.complete(errors)
+
+        answer = here.ask(Request(transactions=[asked.transaction]))
+        if not isinstance(answer, Pending):
+            heard(answer)
+            return
+        self._purgatory.add(asked.pending, timeout_ms)
+        answer.when_done(heard)
 
     async def _ask_all(self, coordinator: int) -> None:
         """Ask a coordinator until there is nothing more to ask."""
@@ -166,25 +192,30 @@ class Verification:
         """The errors of each that is asked. Raises KafkaError where there is no answer."""
         request = Request(transactions=[each.transaction for each in asked])
         response = await self._request(coordinator, request, self._timeout_ms(), least_version=LEAST_VERSION)
-        if response.error_code:
-            log.warning("transactions are not verified: broker %d has refused it, %d", coordinator, response.error_code)
-            return [_all(each.transaction, _told(response.error_code)) for each in asked]
-        results = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
-        answered: list[Errors] = []
-        for each in asked:
-            topics = results.get(each.transaction.transactional_id)
-            if topics is None:
-                answered.append(_all(each.transaction, ErrorCode.NETWORK_EXCEPTION))
-                continue
-            answered.append(
-                {
-                    (topic.name, row.partition_index): _for_producers(row.partition_error_code, each.knows_abortable)
-                    for topic in topics
-                    for row in topic.results_by_partition
-                    if row.partition_error_code
-                }
-            )
-        return answered
+        return _answered(coordinator, asked, response)
+
+
+def _answered(coordinator: int, asked: list[_Asked], response: Response) -> list[Errors]:
+    """The errors of each that was asked."""
+    if response.error_code:
+        log.warning("transactions are not verified: broker %d has refused it, %d", coordinator, response.error_code)
+        return [_all(each.transaction, _told(response.error_code)) for each in asked]
+    results = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
+    answered: list[Errors] = []
+    for each in asked:
+        topics = results.get(each.transaction.transactional_id)
+        if topics is None:
+            answered.append(_all(each.transaction, ErrorCode.NETWORK_EXCEPTION))
+            continue
+        answered.append(
+            {
+                (topic.name, row.partition_index): _for_producers(row.partition_error_code, each.knows_abortable)
+                for topic in topics
+                for row in topic.results_by_partition
+                if row.partition_error_code
+            }
+        )
+    return answered
 
 
 def _unanswered(asked: list[_Asked], code: int) -> list[Errors]:

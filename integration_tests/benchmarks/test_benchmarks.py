@@ -36,7 +36,7 @@ def bench(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     return json.loads(line), done.stdout
 
 
-FEW = "small-1", "produce-1k", "consume-1k", "replay-lz4", "idle"
+FEW = "small-1", "produce-1k", "consume-1k", "replay-lz4", "transactions-100", "idle"
 
 
 @pytest.mark.parametrize("names", [FEW, pytest.param(("all",), marks=pytest.mark.soak)], ids=["few", "all"])

@@ -22,6 +22,30 @@ from .reconciliation import Owned, next_step
 from .target_assignment import Subscriptions, assign_anew, may_assign
 
 
+def only_stays(group: ConsumerGroup, request: chb.Request, caller: Caller, rules: Rules) -> bool:
+    """Whether a heartbeat says nothing but that its member is there, which has all that it is to have: `heartbeat`
+    would write nothing, and tell it nothing new."""
+    member = group.members.get(request.member_id)
+    return (
+        member is not None
+        and 0 < request.member_epoch == member.epoch
+        and request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.rebalance_timeout_ms == -1
+        and request.instance_id == member.instance_id
+        and caller.client_id == member.client_id
+        and caller.client_host == member.client_host
+        and member.classic is None
+        and not group.patterns
+        and group.refreshed_at == rules.topics.changes
+        and group.epoch <= group.assignment_epoch
+        and member.is_reconciled_to(group.assignment_epoch)
+    )
+
+
 def heartbeat(
     group: ConsumerGroup, request: chb.Request, caller: Caller, rules: Rules, decision: Decision
 ) -> None:  # fmt: skip

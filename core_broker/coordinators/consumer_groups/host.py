@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....protocol.errors import KafkaError
+from ....protocol.messages import consumer_group_heartbeat as chb
 from ..effects import Ensure, Schedule, Timer, session
 from ..group_shard import GroupShard
 from ..patterns import Pattern, PatternError
@@ -78,6 +79,14 @@ class ConsumerGroups:
             group.refreshed_at = decision.refreshed_at
         if decision.patterns:
             self._match_soon(shard, group_id, decision.patterns)
+
+    def stays(self, shard: Shard[GroupShard], group_id: str, member_id: str, epoch: int) -> chb.Response:
+        """The answer to a member that is there, and whose session goes on."""
+        options = self.rules.options(group_id)
+        self._schedule(shard, group_id, session(member_id), options.session_timeout_ms)
+        return chb.Response(
+            member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=options.heartbeat_interval_ms
+        )  # fmt: skip
 
     def _schedule(self, shard: Shard[GroupShard], group_id: str, timer: Timer, delay_ms: int) -> None:
         self._timers.schedule((shard, (group_id, timer)), delay_ms)

@@ -24,7 +24,7 @@ from ..member_requests import slashed
 from ..runtime import Shard, client_error
 from .decision import Decision, Rules
 from .group import ConsumerGroup
-from .heartbeat import heartbeat
+from .heartbeat import heartbeat, only_stays
 from .leaving import leave
 from .member import JOINING_EPOCH, LEAVING_EPOCH, PAUSED_EPOCH, Member
 from .migration import upgraded
@@ -58,7 +58,12 @@ class ConsumerGroupRequests:
         try:
             _check(request, version, consumer_groups.rules)
             shard = self._host.sure_shard_of(request.group_id)
-            decision = self._decide(request, Caller(version, client_id or "", slashed(client_host)), shard)
+            caller = Caller(version, client_id or "", slashed(client_host))
+            group = shard.state.consumer_groups.get(request.group_id)
+            if group is not None and only_stays(group, request, caller, consumer_groups.rules):
+                # It asks by an epoch that it was told: there is nothing whose commit this answer has to wait for.
+                return consumer_groups.stays(shard, group.group_id, request.member_id, request.member_epoch)
+            decision = self._decide(request, caller, shard)
             self._commit(request.group_id, shard, decision)
         except KafkaError as error:
             code = client_error(error.code)

@@ -12,12 +12,13 @@ import pytest
 from isthmus.core_broker.cluster.topic_names import TRANSACTION_STATE
 from isthmus.core_broker.coordinators.find import partition_for
 from isthmus.core_broker.purgatory import Pending, Purgatory
-from isthmus.core_broker.server.verification import Errors, Held, Verification
+from isthmus.core_broker.server.verification import Errors, Held, Here, Verification
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
     Request,
     Response,
 )
@@ -104,6 +105,37 @@ async def test_the_leader_of_the_ids_partition_is_asked(world: World) -> None:
     assert [(topic.name, topic.partitions) for topic in transaction.topics] == [("t", [0, 2]), ("u", [1])]
     await world.answer(1, {("t", 0): 0, ("t", 2): ErrorCode.TRANSACTION_ABORTABLE, ("u", 1): 0})
     assert world.told == [{("t", 2): ErrorCode.TRANSACTION_ABORTABLE}]
+
+
+def answer_to(request: Request, code: int) -> Response:
+    row = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
+    topics = [AddPartitionsToTxnTopicResult(name="t", results_by_partition=[row])]
+    [asked] = request.transactions
+    return Response(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=topics)
+        ]
+    )  # fmt: skip
+
+
+@run
+async def test_a_broker_that_is_the_coordinator_asks_itself_and_waits_for_no_request(world: World) -> None:
+    here = 10 + partition_for("a", PARTITIONS)
+    given: list[Any] = []
+    world.verification._here = Here(here, lambda request: given[-1](request))
+    given.append(lambda request: answer_to(request, ErrorCode.INVALID_TXN_STATE))
+    assert world.ask().done and world.told == [{("t", 0): ErrorCode.INVALID_TXN_STATE}]
+    given.append(lambda request: Response(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    assert world.ask().done and world.told[1] == {}
+    later = Pending(lambda: None)
+    given.append(lambda request: later)
+    assert not world.ask(adds=True).done and len(world.told) == 2
+    later.complete(answer_to(Request(transactions=[AddPartitionsToTxnTransaction(transactional_id="a")]), 0))
+    assert world.told[2] == {} and world.requests == []
+    given.append(lambda request: Pending(lambda: None))
+    world.ask(adds=True)
+    world.purgatory.close()  # its deadline has passed
+    assert world.told[3] == {("t", 0): ErrorCode.NETWORK_EXCEPTION}
 
 
 @run

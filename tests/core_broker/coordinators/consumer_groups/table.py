@@ -12,10 +12,10 @@ from isthmus.core_broker.coordinators.consumer_groups import classic_members, le
 from isthmus.core_broker.coordinators.consumer_groups.assignors import ASSIGNORS
 from isthmus.core_broker.coordinators.consumer_groups.decision import Converted, Decision, GroupOptions, Policy, Rules
 from isthmus.core_broker.coordinators.consumer_groups.group import ConsumerGroup, Resolved
-from isthmus.core_broker.coordinators.consumer_groups.heartbeat import heartbeat
+from isthmus.core_broker.coordinators.consumer_groups.heartbeat import heartbeat, only_stays
 from isthmus.core_broker.coordinators.consumer_groups.member import Member
 from isthmus.core_broker.coordinators.consumer_groups.topics import Topics
-from isthmus.core_broker.coordinators.effects import Caller, Ensure, Schedule, Timer
+from isthmus.core_broker.coordinators.effects import Caller, Ensure, Schedule, Timer, session
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import heartbeat as hb
@@ -68,6 +68,7 @@ class Cluster:
 
 class Table:
     """`group` is what the records so far make; `patterns` those that are to be matched; a removed group is a new one.
+    Each heartbeat that is told to say nothing new is checked to have said nothing.
 
     Members are told about partitions by names of topics.
     """
@@ -99,6 +100,7 @@ class Table:
         self.patterns: tuple[str, ...] = ()
         self.classic: GroupMetadataValue | None = None  # the record of the classic group that it has become
         self.converted: Converted | None = None
+        self.only_stayed = False  # of the last heartbeat
 
     # --- What members do ----------------------------------------------------------------------------------------------
 
@@ -115,8 +117,13 @@ class Table:
         if epoch < 0:
             decision = leaving.leave(self.group, request, self.rules)
         else:
-            decision = Decision()
-            heartbeat(self.group, request, Caller(1, "c", "/h"), self.rules, decision)
+            decision, caller = Decision(), Caller(1, "c", "/h")
+            self.only_stayed = only_stays(self.group, request, caller, self.rules)
+            heartbeat(self.group, request, caller, self.rules, decision)
+            if self.only_stayed:
+                assert not decision.records and decision.refreshed_at is None and not decision.patterns
+                assert decision.effects == [Schedule(session(member_id), self.options.session_timeout_ms)]
+                assert decision.response.member_epoch == epoch and decision.response.assignment is None
         self.take(decision)
         return decision.response
 

@@ -52,8 +52,40 @@ def test_a_member_that_has_nothing_new_to_say_is_told_nothing_and_nothing_is_wri
     written = len(table.log)
     answer = table.beat("a", 2)
     assert (answer.member_epoch, answer.assignment, len(table.log)) == (2, None, written)
+    assert table.only_stayed
     whole = table.beat("a", 2, has=ALL, subscribed_topic_names=["t"], rebalance_timeout_ms=REBALANCE_MS)
     assert table.told(whole) == ALL and len(table.log) == written  # it says all, as after a lost answer
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"has": ALL}, {"subscribed_topic_names": ["t"]}, {"subscribed_topic_regex": ""}, {"server_assignor": "range"},
+        {"rack_id": "r"}, {"rebalance_timeout_ms": REBALANCE_MS}, {"instance_id": "i"},
+    ],
+)  # fmt: skip
+def test_a_member_that_says_something_is_looked_at(said: dict[str, Any]):
+    table = Table()
+    table.join("a")
+    try:
+        table.beat("a", 2, **said)
+    except KafkaError as error:
+        assert error.code == E.UNKNOWN_MEMBER_ID and "instance_id" in said
+    assert not table.only_stayed
+
+
+def test_a_member_is_looked_at_while_its_group_goes_on():
+    table = two_members()
+    table.beat("a", 2)
+    assert not table.only_stayed  # there is a newer target
+    table.beat("a", 2, has={"t": [0, 1]})
+    table.beat("a", 3)
+    assert table.only_stayed
+    table.beat("b", 3)
+    assert not table.only_stayed  # it gets what the first has given back
+    table.cluster.grow("t", 6)
+    table.beat("a", 3)
+    assert not table.only_stayed
 
 
 def test_an_id_is_made_for_a_member_that_has_none():

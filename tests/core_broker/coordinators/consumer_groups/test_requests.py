@@ -9,6 +9,8 @@ import pytest
 from isthmus.core_broker.cluster.controller import DeleteTopics, UpdateFeatures
 from isthmus.core_broker.cluster.controller.incremental_alter_configs import IncrementalAlterConfigs
 from isthmus.core_broker.cluster.controller.update_features import Upgrade
+from isthmus.core_broker.cluster.topic_names import CONSUMER_OFFSETS
+from isthmus.core_broker.coordinators.find import partition_for
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.protocol.errors import ErrorCode as E
@@ -341,7 +343,12 @@ def test_a_heartbeat_that_is_written_is_answered_once_it_is_safe() -> None:
         assert isinstance(told, Pending) and not told.done
         await desk.sim.until(lambda: pending.done and told.done, "both are on disk")
         assert pending.answer.member_epoch == 2 and told.answer.groups[0].group_state == "Stable"
-        assert not isinstance(await desk.start_asking(request("a", 2), VERSION), Pending)
+        count = len(desk.groups.host._image.topics[CONSUMER_OFFSETS].partitions)
+        names = map(str, range(100 * count))
+        beside = next(name for name in names if partition_for(name, count) == partition_for("g", count))
+        joins = await desk.start_asking(joining("a", group=beside), VERSION)
+        assert isinstance(joins, Pending)
+        assert not isinstance(await desk.start_asking(request("a", 2), VERSION), Pending), "it waits for nobody"
 
     simulated(scenario, {**AT_ONCE, **FSYNC})
 
@@ -378,3 +385,18 @@ async def test_a_group_goes_by_its_own_options(desk: Desk, /) -> None:
     assert len((await described(desk)).members) == 1 and not (await described(desk, "other")).members
     await desk.sim.sleep(60 - SESSION_S)
     assert not (await described(desk)).members
+    configs[1].value = "10000"
+    await desk.submit(
+        IncrementalAlterConfigs([iac.AlterConfigsResource(resource_type=32, resource_name="g", configs=configs)])
+    )
+    assert (await join(desk, "a")).heartbeat_interval_ms == 10_000
+
+
+@run_by(simulated, options=AT_ONCE)
+async def test_the_interval_of_assignments_may_be_changed(desk: Desk, /) -> None:
+    assert [(await join(desk, name)).member_epoch for name in ("a", "b")] == [2, 3]
+    config = iac.AlterableConfig(name="group.consumer.assignment.interval.ms", value="15000")
+    await desk.submit(
+        IncrementalAlterConfigs([iac.AlterConfigsResource(resource_type=4, resource_name="", configs=[config])])
+    )
+    assert (await join(desk, "c")).member_epoch == 3

@@ -63,6 +63,15 @@ async def test_what_comes_while_a_request_is_under_way_goes_into_the_next(field:
     assert field.completed == ["a", "b", "c"]
 
 
+@run_by(marked)
+async def test_what_comes_just_after_the_last_answer_waits_for_nothing(field: Field, /) -> None:
+    field.peers.at_once = True
+    field.send(T0, producer_id=1, name="a")
+    asyncio.get_running_loop().call_soon(lambda: field.send(T0, producer_id=2, name="b"))
+    await field.settle()
+    assert field.completed == ["a", "b"]
+
+
 @run_by(marked, partitions=10)
 async def test_a_request_has_a_bound(field: Field, /, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markers, "MAX_MARKERS", 3)

@@ -18,17 +18,20 @@ E = ErrorCode
 
 
 class Coordinators:
-    """Stands for `Verification`: each question waits for the test's answer."""
+    """Stands for `Verification`: each question waits for the test's answer, but where that is known at once."""
 
     def __init__(self):
         self.held = Held(10_000)
         self.asked = []
+        self.at_once = None  # what `answer` is given at once for each question
 
     def ask(self, transactional_id, producer_id, producer_epoch, partitions, **more):
         pending = Pending(lambda: None)
         done = more.pop("done")
         pending.when_done(done)
         self.asked.append(((transactional_id, producer_id, producer_epoch, partitions), more, pending))
+        if self.at_once is not None:
+            self.answer(**self.at_once)
         return pending
 
     def answer(self, **errors):
@@ -126,6 +129,27 @@ async def test_a_transaction_that_still_ends_is_asked_about_again_for_a_while(se
         await asyncio.sleep(0)
     assert questions > 1
     assert codes(pending.answer) == {0: code}
+
+
+@run_by(serve)
+async def test_what_is_known_at_once_needs_no_wait(serving, /):
+    asked = coordinators(serving)
+    await serving.topic("t")
+    asked.at_once = {}
+    assert codes(serving.handle(request((0, batch(serving))), 11).answer) == {0: E.NONE}
+    assert end_of(serving) == 1
+
+
+@run_by(serve)
+async def test_who_is_gone_is_not_asked_about_again(serving, /):
+    asked = coordinators(serving)
+    await serving.topic("t")
+    asked.at_once = {"p0": E.CONCURRENT_TRANSACTIONS}
+    pending = serving.handle(request((0, batch(serving))), 12)
+    assert not pending.done
+    pending.abandon()
+    serving.context.services.purgatory.close()  # whatever waits has waited long enough
+    assert len(asked.asked) == 1
 
 
 @run_by(serve)
