@@ -7,6 +7,7 @@ broker if need be: its markers are written (`markers.py`), then its last record.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -108,7 +109,8 @@ class TransactionHost:
         return self._image.features.get(TRANSACTION_VERSION, 0)
 
     def _new_shard(self, index: int) -> TransactionShard:
-        return TransactionShard(lambda: self.level, lambda: self._loaded(index), self.markers.drop)
+        loop = asyncio.get_running_loop()
+        return TransactionShard(lambda: self.level, loop.time, lambda: self._loaded(index), self.markers.drop)
 
     def _loaded(self, index: int) -> None:
         shard = self.shards.shards[index]
@@ -228,9 +230,9 @@ class TransactionHost:
     def _abort_timed_out(self, shard: Shard[TransactionShard]) -> None:
         if not self.has_session():
             return  # its producers may have gone on elsewhere
-        now_ms = self._runtime.wall_ms()
+        now_ms, now_s = self._runtime.wall_ms(), asyncio.get_running_loop().time()
         for key, entry in list(shard.state.open.items()):
-            if entry.current.has_timed_out(now_ms):
+            if entry.current.has_timed_out(now_ms, (now_s - entry.open_since_s) * 1000):
                 self._abort(key, entry.current)
 
     def _abort(self, key: str, known: Transaction) -> None:

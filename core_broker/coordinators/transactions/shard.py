@@ -16,31 +16,38 @@ PLAIN, LONGER = 0, 1  # versions of a record's value
 
 
 class Entry:
-    """A transactional id: its transaction as it is committed, and the next value while that is being written."""
+    """A transactional id: its transaction as it is committed, and the next value while that is being written.
 
-    __slots__ = ("current", "pending")
+    open_since_s: the time of the loop when an ongoing transaction was known first.
+    """
+
+    __slots__ = ("current", "open_since_s", "pending")
 
     def __init__(self, current: Transaction) -> None:
         self.current = current
         self.pending: Transaction | None = None
+        self.open_since_s = 0.0
 
 
 class TransactionShard:
     """The `ShardState` of a shard of `__transaction_state`. A record is a transactional id and its Transaction.
 
-    open: the entries with an ongoing transaction. level: gives the finalized transaction.version. on_loaded: called
-    when all records have been read, on_unloaded when another broker is the coordinator.
+    open: the entries with an ongoing transaction. level: gives the finalized transaction.version. time: in seconds, by
+    a clock that nobody sets. on_loaded: called when all records have been read, on_unloaded when another broker is the
+    coordinator.
     """
 
     def __init__(
         self,
         level: Callable[[], int],
+        time: Callable[[], float],
         on_loaded: Callable[[], None],
         on_unloaded: Callable[[TransactionShard], None],
     ) -> None:
         self.entries: dict[str, Entry] = {}
         self.open: dict[str, Entry] = {}
         self._level = level
+        self._time = time
         self._on_loaded = on_loaded
         self._on_unloaded = on_unloaded
 
@@ -68,10 +75,11 @@ class TransactionShard:
         if entry is None:
             entry = self.entries[transactional_id] = Entry(transaction)
         entry.current = transaction
-        if transaction.state is State.ONGOING:
-            self.open[transactional_id] = entry
-        else:
+        if transaction.state is not State.ONGOING:
             self.open.pop(transactional_id, None)
+        elif transactional_id not in self.open:
+            entry.open_since_s = self._time()
+            self.open[transactional_id] = entry
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """What is written here is part of no transaction itself."""

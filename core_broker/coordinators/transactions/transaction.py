@@ -61,8 +61,10 @@ class Transaction:
             return self.next_producer_id, 0
         return self.producer_id, self.epoch
 
-    def has_timed_out(self, now_ms: int) -> bool:
-        return self.state is State.ONGOING and self.start_ms + self.timeout_ms < now_ms
+    def has_timed_out(self, now_ms: int, known_ms: float) -> bool:
+        """known_ms: for how long it has been known to be open, at least. The wall clock may have been set back since it
+        began, or that of another coordinator was ahead."""
+        return self.state is State.ONGOING and max(now_ms - self.start_ms, known_ms) > self.timeout_ms
 
     def moved(self, to: State, now_ms: int, **changes: Any) -> Transaction:
         """The next value."""

@@ -1,4 +1,4 @@
-"""Decides which batches and markers of transactions compaction may drop; it reads a log from its start on (KIP-98).
+"""Decides which batches and markers of transactions compaction may drop, as it reads a log (KIP-98).
 
 The records of an aborted transaction are dropped. A marker may be dropped when no batch of its transaction was read
 any more. An abort marker that is kept is written to the new segment's transaction index.
@@ -18,7 +18,8 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class CompactedTransactions:
-    """Takes every batch in order: `take_data` for data, `take_control` for control batches."""
+    """Takes every batch in order, from the log's start or from later on: `take_data` for data, `take_control` for
+    control batches. aborted: of the whole log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = [(each.first_offset, each) for each in aborted]
@@ -30,7 +31,8 @@ class CompactedTransactions:
     def _advance(self, offset: int) -> None:
         while self._coming and self._coming[0][0] <= offset:
             each = heapq.heappop(self._coming)[1]
-            self._aborted.setdefault(each.producer_id, each)
+            if each.last_offset >= offset:  # else it has ended before what is read: what follows is of later ones
+                self._aborted.setdefault(each.producer_id, each)
 
     def take_data(self, header: BatchHeader) -> bool:
         """Take a data batch. True if it belongs to an aborted transaction."""

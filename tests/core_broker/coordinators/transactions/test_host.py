@@ -241,6 +241,16 @@ async def test_the_time_of_a_transaction_goes_on_over_a_restart(counter: Counter
 
 
 @run_by(counted, options=QUICK_ABORT)
+async def test_a_transaction_does_not_wait_for_a_clock_that_was_set_back(counter: Counter, /) -> None:
+    await counter.begun("x", T0, timeout_ms=5000)
+    counter.host.machine.jump(-3_600_000)
+    await counter.sim.sleep(4.8)
+    assert counter.current().state is State.ONGOING
+    await counter.sim.sleep(2.5)
+    assert counter.current().state is State.COMPLETE_ABORT
+
+
+@run_by(counted, options=QUICK_ABORT)
 async def test_a_producer_that_ends_in_time_is_not_fenced(counter: Counter, /) -> None:
     producer = await counter.begun("x", T0, timeout_ms=5000)
     await counter.sim.sleep(4)

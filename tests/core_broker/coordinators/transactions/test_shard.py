@@ -65,7 +65,7 @@ KAFKAS = [
 
 
 def shard(level: int = 2) -> TransactionShard:
-    return TransactionShard(lambda: level, lambda: None, lambda state: None)
+    return TransactionShard(lambda: level, lambda: 0.0, lambda: None, lambda state: None)
 
 
 @pytest.mark.parametrize(("level", "value", "transaction"), KAFKAS)

@@ -80,9 +80,9 @@ def test_a_cell_is_what_is_seen(event: Event, state: State) -> None:
 
 
 def test_a_transaction_times_out_when_it_is_ongoing_only() -> None:
-    late = {state for state in LIVE if in_state(state).has_timed_out(1011)}
+    late = {state for state in LIVE if in_state(state).has_timed_out(1011, 0)}
     assert late == {State.ONGOING}
-    assert not in_state(State.ONGOING).has_timed_out(1010)
+    assert not in_state(State.ONGOING).has_timed_out(1010, 0)
 
 
 def test_names_and_numbers_are_those_of_kafka() -> None:

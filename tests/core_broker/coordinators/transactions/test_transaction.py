@@ -307,7 +307,7 @@ class Model:
             self.known = completed(self.known, self.now_ms)
         elif chance < 0.08:
             self.start()
-        elif chance < 0.13 and self.known.has_timed_out(self.now_ms):
+        elif chance < 0.13 and self.known.has_timed_out(self.now_ms, 0):
             self.follow(self.with_id(lambda fresh: abort_timed_out(
                 self.known, level=self.level, fresh_id=fresh, now_ms=self.now_ms)))  # fmt: skip
             if self.owner is not None:

@@ -387,3 +387,15 @@ def test_aborted_records_go_at_once_and_markers_after_their_records(bench: Bench
     bench.close_segment()
     assert bench.clean()
     assert [h.base_offset for _, h in walk(contents(bench.log))] == [2, 6, 7, 9]
+
+
+def test_what_a_producer_commits_after_an_abort_that_was_cleaned_replaces_what_was_before(bench: Bench) -> None:
+    bench.put((b"a", b"old"))
+    transaction(bench, 2, [(b"a", b"void")], False)
+    bench.close_segment()
+    assert bench.clean()
+    # The abort is in the part that is clean now. It says nothing of the next transaction.
+    transaction(bench, 2, [(b"a", b"new")], True)
+    bench.close_segment()
+    assert bench.clean()
+    assert bench.records() == [(3, b"a", b"new")]
