@@ -111,10 +111,11 @@ class ClassicMembership:
         return step
 
     def _kept(self) -> Mapping[TopicPartition, bytes]:
-        """What is held on through the next join."""
+        """What is held on through the next join: nothing that the last assignment takes away, else a member whose polls
+        are rare would keep it for ever, when each poll finds that there is another rebalance."""
         if not self.is_cooperative:
             return {}
-        return {tp: topic_id for tp, topic_id in self.holdings.held.items() if tp.topic in self.topics}
+        return {tp: topic_id for tp, topic_id in self.holdings.kept.items() if tp.topic in self.topics}
 
     def told_of_loss(self, code: int, generation: int) -> None:
         if code in PUT_OUT and generation == self.generation:

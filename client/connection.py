@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any, cast
 
 from .. import __version__
-from ..protocol.errors import DecodeError, ErrorCode
+from ..protocol.errors import DecodeError, EncodeError, ErrorCode
 from ..protocol.header import RequestHeader, decode_response_header, frame_request
 from ..protocol.messages import (
     api_versions,
@@ -28,7 +28,7 @@ from ..protocol.messages import (
 )
 from ..protocol.schema import Api
 from ..same_host import without_pacing
-from .errors import ConnectionLost, RequestTimeout, UnsupportedVersion
+from .errors import CannotCarry, ConnectionLost, RequestTimeout, UnsupportedVersion
 
 FRAME_MAX_BYTES = 256 << 20  # a larger answer is invalid
 IN_FLIGHT_MAX = 64  # requests without an answer; the next one waits
@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         return min(api.max_version, self.versions.get(api.key, (0, -1))[1]) >= version
 
     async def request(self, api: Api, message: Any, timeout_ms: float, version: int | None = None) -> Any:
-        """Send and wait for the answer. Raises ConnectionLost, RequestTimeout, UnsupportedVersion."""
+        """Send and wait for the answer. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, CannotCarry."""
         deadline = self._loop.time() + timeout_ms / 1000
         if self.is_writable and not self._slots.locked():
             await self._slots.acquire()  # immediately available: no timer is needed
@@ -180,7 +180,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, api: Api, message: Any, version: int) -> None:
         assert self._transport is not None
-        body = api.encode_request(message, version)  # raises before anything has changed
+        try:
+            body = api.encode_request(message, version)  # before anything has changed
+        except EncodeError as error:
+            raise CannotCarry(f"broker {self.address} is asked in version {version}, but {error}") from None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(api.key, version, self._correlation_id, self.client_id)
         self._transport.writelines(frame_request(header, body))

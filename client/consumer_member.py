@@ -86,7 +86,7 @@ class ConsumerMember:
         self._names: dict[bytes, str] = {}  # of topics assigned
         self._told: _Told | None = None  # None: all is to be sent
         self._telling: _Told | None = None  # by the heartbeat under way
-        self._had_pattern = False  # since it joined, which an empty one then replaces
+        self._had_pattern = False  # since it joined, or another process in its place, which an empty one then replaces
 
     # --- Polls --------------------------------------------------------------------------------------
 
@@ -137,7 +137,8 @@ class ConsumerMember:
             request.server_assignor = self.server_assignor
         if told is None or told.subscription != self.subscription:
             request.subscribed_topic_names = sorted(self.subscription.topics)
-            self._had_pattern = self.subscription.pattern is not None or (self._had_pattern and not joins)
+            inherits = self.instance_id is not None if joins else self._had_pattern
+            self._had_pattern = self.subscription.pattern is not None or inherits
             if self._had_pattern:
                 request.subscribed_topic_regex = self.subscription.pattern or ""
         if told is None or self._is_unsaid(told):

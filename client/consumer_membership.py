@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .cluster import Client
 from .consumer_member import ConsumerMember, Phase
 from .coordinator import Coordinator
-from .errors import ClientError
+from .errors import CannotCarry, ClientError
 from .holdings import Holdings, Step
 from .membership import LEAVE_TIMEOUT_MS, Heart, Polls, Subscription
 
@@ -99,7 +100,7 @@ class ConsumerMembership:
         member = self.member
         was_in = member.phase is Phase.IN
         try:
-            answer = await self.coordinator.ask(member.heartbeat())
+            answer = await self._ask(member.heartbeat())
         except (ClientError, KafkaError):
             member.failed()
             raise
@@ -125,6 +126,15 @@ class ConsumerMembership:
                 ErrorCode.UNKNOWN_TOPIC_ID, f"group {self.group_id}: topics assigned, but not known yet"
             )
         return member.phase in (Phase.JOINING, Phase.IN)
+
+    async def _ask(self, request: Any) -> Any:
+        try:
+            return await self.coordinator.ask(request)
+        except CannotCarry:
+            if request.subscribed_topic_regex != "":
+                raise
+        request.subscribed_topic_regex = None  # a broker that has no patterns has none to give up
+        return await self.coordinator.ask(request)
 
     async def _stalled(self) -> None:
         await self._say_farewell(LEAVE_TIMEOUT_MS)

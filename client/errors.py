@@ -41,6 +41,10 @@ class UnsupportedVersion(ClientError):
     """Client and broker have no common version of a request, or the broker does not support it."""
 
 
+class CannotCarry(ClientError):
+    """A request says what its version that the broker supports has no place for."""
+
+
 class BufferFull(ClientError):
     """The producer holds as many bytes as it may: await `wait_for_space()`."""
 

@@ -63,6 +63,13 @@ class Holdings:
         return Take(sorted(new)) if new or self._must_tell else None
 
     @property
+    def kept(self) -> Target:
+        """What it holds and shall hold on."""
+        if self._target is None:
+            return dict(self.held)
+        return {tp: topic_id for tp, topic_id in self.held.items() if self._target.get(tp) == topic_id}
+
+    @property
     def claims(self) -> frozenset[tuple[bytes, TopicPartition]]:
         """All that it holds, or may begin to hold at any time: by topic ids."""
         return frozenset((topic_id, tp) for each in (self.held, self._target or {}) for tp, topic_id in each.items())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 MAX_PATTERN_LENGTH = 65_536  # characters
+MAX_REPETITIONS = 4_096  # of ?, *, + and {} in one: the library's time for a run of them grows with its square
 MAX_PATTERN_BYTES = 1 << 20  # of memory that one pattern takes: its program, and the states that it has met
 
 # How Kafka's RE2 words what is wrong, by how this one does.
@@ -32,13 +33,16 @@ class PatternError(Exception):
 
 
 class Pattern:
-    """One compiled regular expression, which has to match the whole of a text."""
+    """One compiled regular expression, which has to match the whole of a text. size: of its program; to match a text
+    takes so many steps a character at most, each some nanoseconds."""
 
     def __init__(self, text: str) -> None:
         """Raises PatternError: no regular expression, one too large, or a broker without the library."""
         self.text = text
         if len(text) > MAX_PATTERN_LENGTH:
             raise PatternError(f"longer than {MAX_PATTERN_LENGTH} characters")
+        if sum(map(text.count, "?*+{")) > MAX_REPETITIONS:
+            raise PatternError(f"more than {MAX_REPETITIONS} repetitions")
         try:
             import re2
         except ImportError:
@@ -49,6 +53,7 @@ class Pattern:
             raise PatternError(_in_kafkas_words(error.args[0].decode("utf-8", "replace"))) from None
         finally:
             re2.purge()  # it would keep the last 128
+        self.size: int = self._compiled.programsize
 
     def matches(self, text: str) -> bool:
         return self._compiled.fullmatch(text.encode()) is not None

@@ -133,7 +133,9 @@ DIFFERENCES: dict[int, str] = {
     11: "JoinGroup: a coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it "
     "does not know. One that is sent again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
     "it without an answer",
-    12: "Heartbeat: unknown members, see JoinGroup",
+    12: "Heartbeat: unknown members, see JoinGroup. Where only classic members are left in a consumer group (under a "
+    "migration policy without downgrades), they are told to join again for what is free or new; in Kafka nobody reads "
+    "that until one joins by itself",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of share groups and of streams "
@@ -176,7 +178,10 @@ DIFFERENCES: dict[int, str] = {
     "its registration is enough",
     65: "DescribeTransactions lists an id once, even if it is named twice: else a few bytes would ask for megabytes",
     68: "ConsumerGroupHeartbeat: where as many members ask for one assignor as for another, the group keeps to one of "
-    "them; Kafka's takes the other with heartbeats that name one, and assigns anew each time",
+    "them; Kafka's takes the other with heartbeats that name one, and assigns anew each time. What a member had that "
+    "changes to a pattern without topics goes to the others; in Kafka nobody reads it until the group changes again. "
+    "A regular expression is refused if its program takes more than a MiB of memory, and for more than 4,096 "
+    "repetitions",
     69: "ConsumerGroupDescribe lists a group once, even if it is named twice: see DescribeGroups",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from isthmus.client.connection import IDLE_MS, IN_FLIGHT_MAX, READ_BUFFER_BYTES, Connection, connect
-from isthmus.client.errors import ConnectionLost, RequestTimeout, UnsupportedVersion
-from isthmus.protocol.errors import EncodeError
+from isthmus.client.errors import CannotCarry, ConnectionLost, RequestTimeout, UnsupportedVersion
 from isthmus.protocol.messages import fetch, heartbeat, metadata, produce
 from tests.client.scripted import HANG_UP, PORT, SILENCE, World, simulate
 from tests.running import run_by
@@ -111,7 +110,7 @@ async def test_requests_beyond_the_bound_wait_for_room(world: World, /) -> None:
 async def test_a_request_that_cannot_be_encoded_disturbs_no_other(world: World, /) -> None:
     connection = await connected(world)
     before = connection.send(metadata.API, metadata.Request(topics=[]), 5_000)
-    with pytest.raises(EncodeError):
+    with pytest.raises(CannotCarry):
         connection.send(produce.API, produce.Request(acks=99999), 5_000, 9)
     after = connection.send(metadata.API, metadata.Request(topics=[]), 5_000)
     assert (await before).cluster_id == (await after).cluster_id == "scripted"

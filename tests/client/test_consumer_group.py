@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.client import Consumer, TopicPartition
 from isthmus.client.consumer_membership import ConsumerMembership
-from isthmus.client.errors import ClientError, UnsupportedVersion
+from isthmus.client.errors import CannotCarry, ClientError, UnsupportedVersion
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import consumer_group_heartbeat as wire
 from isthmus.protocol.messages import metadata
@@ -205,6 +205,32 @@ async def test_a_group_that_its_coordinator_has_lost_is_made_anew_and_one_of_ano
     script.extend([lambda _: wire.Response(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="it is classic")] * 2)
     with pytest.raises(KafkaError, match="group g: it is classic"):
         await one.consumer.poll(10_000)
+
+
+@run_by(simulate)
+async def test_a_pattern_that_the_brokers_version_cannot_carry_is_told_of(world: World, /) -> None:
+    Served(world)
+    world.brokers[1].versions[wire.API.key] = (0, 0)
+    one = Reader(await begun(world, group_id="g", group_protocol="consumer"))
+    await one.subscribe(pattern="t.*")
+    for _ in range(2):
+        with pytest.raises(CannotCarry, match="subscribed_topic_regex"):
+            await one.consumer.poll(10_000)
+    await one.subscribe("t")
+    await poll_until(one, owned=[[0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize(("version", "said"), [(0, None), (1, "")])
+@run_by(simulate)
+async def test_a_static_member_gives_up_the_pattern_that_its_place_may_have(
+    world: World, /, version: int, said: str | None
+) -> None:
+    """From a process before it. A broker whose version has no patterns has none to give up."""
+    served = Served(world)
+    world.brokers[1].versions[wire.API.key] = (0, version)
+    one = await reader(world, group_instance_id="i")
+    await poll_until(one, owned=[[0, 1, 2, 3]])
+    assert served.beats_of(one.member_id)[0].subscribed_topic_regex == said
 
 
 @run_by(simulate)

@@ -67,7 +67,7 @@ def test_the_first_heartbeat_says_all_and_the_next_ones_what_is_new() -> None:
     first = one.heartbeat()
     assert (first.member_id, first.member_epoch, first.instance_id) == ("m", 0, "i")
     assert (first.rack_id, first.rebalance_timeout_ms, first.server_assignor) == ("rack", 60_000, "uniform")
-    assert (first.subscribed_topic_names, first.subscribed_topic_regex, owned(first)) == (["t", "u"], None, {})
+    assert (first.subscribed_topic_names, first.subscribed_topic_regex, owned(first)) == (["t", "u"], "", {})
     one.answered(answer(3, {}))
     for _ in range(2):
         more = one.heartbeat()

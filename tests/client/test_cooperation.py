@@ -73,6 +73,28 @@ async def test_members_read_and_commit_on_while_the_group_waits_for_one(stage: S
         await each.stop()
 
 
+@run_by(staged)
+async def test_a_member_whose_polls_are_rare_gives_up_what_it_must_whoever_wants_to_rebalance_again(
+    stage: Stage, /
+) -> None:
+    """A coordinator of the consumer protocol has it join again with each heartbeat, until it has given that up."""
+    slow = Member(stage.sim, stage.host, "a", assignors=STICKY).start()
+    await stage.shared([slow])
+    await stage.send(4_000)  # polls return at once
+
+    async def slow_down() -> None:
+        while True:
+            slow.stall_s = 3.0  # some heartbeats
+            await asyncio.sleep(0.5)
+
+    slowness = asyncio.create_task(slow_down())
+    other = Member(stage.sim, stage.host, "b", group_protocol="consumer").start()
+    await stage.shared([slow, other])
+    slowness.cancel()
+    for each in (slow, other):
+        await each.stop()
+
+
 @pytest.mark.parametrize("seed", range(5))
 @run_by(staged)
 async def test_a_group_goes_over_from_eager_to_cooperative_with_two_restarts_of_each_member(

@@ -16,7 +16,7 @@ from ....protocol.messages import sync_group as sg
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ..effects import Caller, Cancel, Ensure, Schedule, session
 from ..members import NOBODY, protocols_of
-from .decision import Decision, Policy, Rules, join_timer, sync_timer
+from .decision import Decision, Policy, Rules, join_timer, rebalance_timer, sync_timer
 from .group import ConsumerGroup
 from .heartbeat import (
     check_fenced,
@@ -32,7 +32,7 @@ from .heartbeat import (
 )
 from .leaving import remove
 from .matching import Change, change_of_pattern
-from .member import Member, MemberState
+from .member import PAUSED_EPOCH, Member, MemberState
 from .migration import (
     CONSUMER,
     Joining,
@@ -43,6 +43,7 @@ from .migration import (
     subscription_of,
     told,
 )
+from .target_assignment import may_assign
 
 REBALANCE_SINCE = 1  # version of JoinGroup
 IDS_FIRST_SINCE = 4  # version of JoinGroup in which a dynamic member is told its id first (KIP-394)
@@ -117,6 +118,7 @@ def _take(
         updated = reconcile(group, updated, target_epoch, target, changed, owned, rules, decision)
         decision.effects += [
             Cancel(join_timer(updated.member_id)),
+            Cancel(rebalance_timer(updated.member_id)),  # of a member that spoke the other protocol
             Schedule(session(updated.member_id), request.session_timeout_ms),
             Schedule(sync_timer(updated.member_id), timeout_ms),
         ]
@@ -162,7 +164,9 @@ def sync(group: ConsumerGroup, request: sg.Request, rules: Rules) -> Decision:
     )
 
 
-def beat(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, response: Any) -> Decision:
+def beat(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, response: Any, rules: Rules
+) -> Decision:  # fmt: skip
     """The decision about a Heartbeat: the member is told to join again where there is something for it.
 
     response: what is answered, whose error code is set. Raises KafkaError.
@@ -171,6 +175,7 @@ def beat(group: ConsumerGroup, member_id: str, instance_id: str | None, generati
     assert member.classic is not None
     has_news = (
         member.epoch < group.assignment_epoch
+        or _must_assign(group, rules)
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
     )
@@ -180,6 +185,18 @@ def beat(group: ConsumerGroup, member_id: str, instance_id: str | None, generati
         decision = _again(member, response)
     decision.effects.append(Schedule(session(member.member_id), member.classic.session_timeout_ms))
     return decision
+
+
+def _must_assign(group: ConsumerGroup, rules: Rules) -> bool:
+    """Whether a join of a classic member is to make a new target, as no other kind of member is there whose heartbeats
+    would. (Kafka 4.4 leaves what is free to nobody then.)"""
+    if any(each.classic is None and each.epoch != PAUSED_EPOCH for each in group.members.values()):
+        return False
+    if must_refresh(group, rules):
+        if rules.topics.hash_of(group.subscribed_names()) != group.metadata_hash:
+            return True
+        group.refreshed_at = rules.topics.changes
+    return group.assignment_epoch < group.epoch and may_assign(group, rules)
 
 
 def _again(member: Member, response: Any) -> Decision:

@@ -54,9 +54,11 @@ class ClassicRequests:
         )
 
     def beat(self, shard: Shard[GroupShard], group: ConsumerGroup, request: hb.Request) -> Any:
+        rules = self._host.consumer_groups.rules
+
         def decide() -> Decision:
             return classic.beat(
-                group, request.member_id, request.group_instance_id, request.generation_id, hb.Response()
+                group, request.member_id, request.group_instance_id, request.generation_id, hb.Response(), rules
             )  # fmt: skip
 
         return self._decided(shard, group, decide, lambda code: hb.Response(error_code=code))

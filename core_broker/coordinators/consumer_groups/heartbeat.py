@@ -14,7 +14,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages import consumer_group_heartbeat as chb
 from ..effects import Caller, Cancel, Schedule, session
 from . import records
-from .decision import Decision, Rules, rebalance_timer, timers_of
+from .decision import Decision, Rules, join_timer, rebalance_timer, sync_timer, timers_of
 from .group import ConsumerGroup
 from .matching import Change, change_of_pattern
 from .member import JOINING_EPOCH, PAUSED_EPOCH, Member, MemberState, Target
@@ -78,6 +78,8 @@ def heartbeat(
     updated = reconcile(group, updated, target_epoch, target, has_new_subscription, owned, rules, decision)
 
     options = rules.options(group.group_id)
+    if member.classic is not None:  # it speaks this protocol from now on
+        decision.effects += [Cancel(join_timer(member_id)), Cancel(sync_timer(member_id))]
     decision.effects.append(Schedule(session(member_id), options.session_timeout_ms))
     is_told = is_joining or _is_full(request) or updated.assigned != member.assigned
     decision.response = chb.Response(

@@ -11,7 +11,7 @@ from enum import Enum
 
 from . import counts, records
 from .decision import Decision, Rules
-from .group import ConsumerGroup, Resolved
+from .group import NOTHING, ConsumerGroup, Resolved
 from .member import Member
 from .regular_expressions import compile_subscription
 
@@ -76,8 +76,9 @@ def matched(group: ConsumerGroup, found: Mapping[str, Resolved], rules: Rules) -
     for pattern, resolved in found.items():
         if pattern not in group.patterns:
             continue  # nobody wants it any more
-        before = group.resolved[pattern].topics if pattern in group.resolved else frozenset()
-        if before != resolved.topics:
+        is_new = pattern not in group.resolved
+        before = frozenset() if is_new else group.resolved[pattern].topics
+        if before != resolved.topics or (is_new and _leaves_partitions(group, pattern, rules)):
             bumps = True
             counts.add(topics, before, -1)
             counts.add(topics, resolved.topics, 1)
@@ -89,6 +90,16 @@ def matched(group: ConsumerGroup, found: Mapping[str, Resolved], rules: Rules) -
         decision.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
         decision.refreshed_at = rules.topics.changes
     return decision
+
+
+def _leaves_partitions(group: ConsumerGroup, pattern: str, rules: Rules) -> bool:
+    """Whether members that changed to a pattern without topics were to have others, which they do not want any more:
+    nobody would have them until the group's epoch is raised."""
+    return any(
+        not group.targets.get(member.member_id, NOTHING).keys() <= rules.topics.ids_of(member.topic_names)
+        for member in group.members.values()
+        if member.topic_regex == pattern
+    )
 
 
 def without_patterns(group: ConsumerGroup, leaving: Sequence[Member], decision: Decision) -> frozenset[str]:

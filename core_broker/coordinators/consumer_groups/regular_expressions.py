@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from ....protocol.errors import ErrorCode, KafkaError
 from ..patterns import Pattern, PatternError
 
-NAMES_A_TURN = 100  # a hostile pattern takes a millisecond of the loop for a long name, others a microsecond
+STEPS_A_TURN = 1_000_000  # some milliseconds of the loop where a pattern is hostile, some names of others
 
 
 def compile_subscription(text: str) -> Pattern:
@@ -22,10 +22,16 @@ def compile_subscription(text: str) -> Pattern:
 def resolve(pattern: Pattern, names: Sequence[str]) -> Generator[None, None, frozenset[str]]:
     """The topics of a pattern among all names of an image.
 
-    Stops after every NAMES_A_TURN names, so that the caller lets others go on before it takes the next step.
+    Stops after about STEPS_A_TURN, so that the caller lets others go on before it takes the next step, and at its end.
     """
     found: set[str] = set()
-    for start in range(0, len(names), NAMES_A_TURN):
-        found.update(filter(pattern.matches, names[start : start + NAMES_A_TURN]))
-        yield
+    steps = 0
+    for name in names:
+        if pattern.matches(name):
+            found.add(name)
+        steps += pattern.size * len(name)
+        if steps >= STEPS_A_TURN:
+            steps = 0
+            yield
+    yield
     return frozenset(found)

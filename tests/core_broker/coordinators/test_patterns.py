@@ -6,7 +6,13 @@ import sys
 
 import pytest
 
-from isthmus.core_broker.coordinators.patterns import MAX_PATTERN_BYTES, MAX_PATTERN_LENGTH, Pattern, PatternError
+from isthmus.core_broker.coordinators.patterns import (
+    MAX_PATTERN_BYTES,
+    MAX_PATTERN_LENGTH,
+    MAX_REPETITIONS,
+    Pattern,
+    PatternError,
+)
 
 
 def test_it_matches_the_whole_text_or_nothing():
@@ -25,7 +31,16 @@ def test_a_pattern_that_would_keep_pythons_re_busy_for_ever_is_answered(text):
     assert not Pattern(text).matches("a" * 249 + "!")
 
 
-@pytest.mark.parametrize("text", ["((a{100}){100}){100}", r"\pL{1000}", "a" * (MAX_PATTERN_LENGTH + 1)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "((a{100}){100}){100}",
+        r"\pL{1000}",
+        "a" * (MAX_PATTERN_LENGTH + 1),
+        *(one * (MAX_REPETITIONS + 1) for one in ("a?", "a*", "a+", "a{0,1}")),
+    ],
+    ids=lambda text: text[:20],
+)
 def test_one_too_large_is_refused(text):
     with pytest.raises(PatternError):
         Pattern(text)
@@ -34,6 +49,7 @@ def test_one_too_large_is_refused(text):
 def test_the_bound_of_memory_lets_long_lists_of_topics_through():
     names = [f"{number:04}-topic-of-some-department" for number in range(1_000)]
     assert Pattern("|".join(names)).matches(names[-1]) and MAX_PATTERN_BYTES <= 1 << 20
+    assert Pattern("|".join(f"{name[:4]}.*" for name in names)).matches(names[-1])
 
 
 def test_patterns_are_not_kept_by_the_library():

@@ -162,7 +162,7 @@ class Table:
         return decision.response
 
     def beat_classic(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        decision = classic_members.beat(self.group, member_id, instance_id, generation, hb.Response())
+        decision = classic_members.beat(self.group, member_id, instance_id, generation, hb.Response(), self.rules)
         self.take(decision)
         return ErrorCode(decision.response.error_code)
 

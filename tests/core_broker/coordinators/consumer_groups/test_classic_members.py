@@ -190,3 +190,68 @@ def test_a_rack_is_kept_and_a_pattern_is_given_up():
     table.join("b", None, subscribed_topic_regex="t", rack_id="r")
     table.join_classic("b")
     assert (table.member("b").rack_id, table.member("b").topic_regex) == ("r", "")
+
+
+def all_classic() -> Table:
+    """Two classic members are left in a group that may not be a classic one again, and share what the last consumer
+    had."""
+    table = Table(migration=Policy.UPGRADE)
+    table.join("a")
+    table.join_classic("c")
+    table.join_classic("d")
+    table.beat("a", -1)
+    settle(table)
+    return table
+
+
+def settle(table: Table) -> None:
+    """Its members do as they are told by their heartbeats."""
+    for _ in range(3):
+        for each in "cd":
+            if table.beat_classic(each, table.member(each).epoch) == E.REBALANCE_IN_PROGRESS:
+                table.join_classic(each, has=table.has(each))
+
+
+def count(table: Table) -> list[int]:
+    return [len(table.has(each)["t"]) for each in "cd"]
+
+
+def test_classic_members_by_themselves_share_what_the_last_consumer_had():
+    assert count(all_classic()) == [2, 2]
+
+
+def test_classic_members_by_themselves_follow_a_topic_that_grows_and_no_other():
+    table = all_classic()
+    table.cluster.grow("u", 3)
+    table.restart()
+    epoch = table.group.epoch
+    settle(table)
+    assert table.group.epoch == epoch
+    table.cluster.grow("t", 6)
+    settle(table)
+    assert count(table) == [3, 3]
+
+
+def test_a_static_member_that_is_away_for_a_while_assigns_nothing():
+    table = Table(migration=Policy.UPGRADE)
+    table.join("a", instance_id="s")
+    table.join_classic("c")
+    table.join_classic("d")
+    table.beat("a", 2, has=ALL, instance_id="s")
+    table.beat("a", -2, instance_id="s")
+    table.leave_classic(MemberIdentity(member_id="d"))
+    assert table.group.assignment_epoch < table.group.epoch
+    assert table.beat_classic("c", 3) == E.REBALANCE_IN_PROGRESS
+
+
+def test_timers_of_the_protocol_that_a_member_has_left_do_not_remove_it():
+    table = mixed()
+    assert table.beat_classic("c", 3) == E.REBALANCE_IN_PROGRESS
+    assert ("join", "c") in table.timers and ("sync", "c") in table.timers
+    table.join("c")
+    assert sorted(timer for timer, member_id in table.timers if member_id == "c") == ["session"]
+    table.join("b")
+    table.beat("c", 3)
+    assert ("rebalance", "c") in table.timers
+    table.join_classic("c", has={"t": [2, 3]})
+    assert sorted(timer for timer, member_id in table.timers if member_id == "c") == ["session", "sync"]

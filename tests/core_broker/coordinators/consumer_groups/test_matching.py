@@ -144,3 +144,20 @@ def test_a_pattern_of_records_that_was_never_matched_is_matched_at_the_next_hear
 def test_the_record_of_a_match_has_its_topics_in_order():
     (_, value) = records.regular_expression("g", "x", {"b", "a"}, 3, 4)
     assert (value.topics, value.version, value.timestamp) == (["a", "b"], 3, 4)
+
+
+def test_what_a_member_with_another_pattern_had_goes_to_others_even_if_that_matches_nothing():
+    table = matched_once()
+    by_pattern(table, "b", "t.*")
+    table.beat("a", 2, has=ALL)
+    table.beat("a", 2, has={"t": [0, 1]})
+    table.beat("b", 3)
+    table.now_ms += MIN_INTERVAL_MS + 1
+    table.beat("a", 3, has={"t": [0, 1]}, subscribed_topic_regex="z.*")
+    table.match(**{"t.*": ["t"], "z.*": []})
+    table.beat("a", 3, has={})
+    table.beat("b", 3, has=table.has("b"))
+    assert table.has("b") == ALL
+    assert by_pattern(table, "c", "y.*") == table.group.epoch
+    table.match(**{"y.*": []})
+    assert table.group.epoch == table.member("c").epoch, "it leaves nothing"
