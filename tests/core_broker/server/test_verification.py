@@ -126,7 +126,7 @@ async def test_a_broker_that_is_the_coordinator_asks_itself_and_waits_for_no_req
     given.append(lambda request: answer_to(request, ErrorCode.INVALID_TXN_STATE))
     assert world.ask().done and world.told == [{("t", 0): ErrorCode.INVALID_TXN_STATE}]
     given.append(lambda request: Response(error_code=ErrorCode.UNSUPPORTED_VERSION))
-    assert world.ask().done and world.told[1] == {}
+    assert world.ask().done and world.told[1] == {("t", 0): ErrorCode.UNSUPPORTED_VERSION}
     later = Pending(lambda: None)
     given.append(lambda request: later)
     assert not world.ask(adds=True).done and len(world.told) == 2
