@@ -108,6 +108,7 @@ FOUND_BY = {
 # planted bug -> seeds that see it, where the first to do so comes late; they are tried before the others
 SEEN_AT: dict[str, tuple[int, ...]] = {
     "controllers-commit-alone": (6, 34),
+    "decisions-count-before-they-are-committed": (22,),
     "directories-do-not-matter": (119, 127),
     "elections-are-always-unclean": (33, 59),
     "followers-do-not-save-where-they-begin": (23,),
@@ -122,6 +123,7 @@ SEEN_AT: dict[str, tuple[int, ...]] = {
     "over-without-all-markers": (9,),
     "power-cuts-lose-nothing": (31, 10),
     "producers-are-not-followed": (15, 39),
+    "recovery-forgets-who-aborted": (11,),
     "snapshots-leave-out-topics": (9, 57),
     "snapshots-leave-out-who-is-in-sync": (13, 17),
     "those-that-left-may-not-lead": (6,),

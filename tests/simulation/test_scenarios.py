@@ -121,8 +121,11 @@ LIVELY = {
         "applications_killed": 0.6,
         "batches_read": 1.0,
         "committed": 0.95,
+        "ends_lost": 0.12,  # about half of what was seen, as the next two
         "fenced": 0.6,
+        "given_up": 0.3,
         "hangs": 0.4,
+        "heard_late": 0.06,
         "kills": 0.6,
         "zombies": 0.4,
     },

@@ -156,6 +156,8 @@ class Application:
             life = Life(self, len(self.lives))
             self.lives.append(life)
             await self._until_over(life, chance.choice((1.0, 4.0, 30.0)))
+            if life.task.done():
+                life.task.result()  # what it found wrong
             match chance.random():
                 case luck if luck < 0.4:
                     life.machine.kill()

@@ -144,15 +144,17 @@ def cut_off_coordinators_go_on(stack: contextlib.ExitStack) -> None:
 
 
 def producer_ids_are_given_again(stack: contextlib.ExitStack) -> None:
-    """A block of producer ids is given before it is written who has it."""
-    from isthmus.core_broker.cluster.controller.producer_ids import AllocateProducerIds
+    """An id that a producer has waited for is given to the next one, too."""
+    from isthmus.core_broker.server.producer_ids import ProducerIds
 
-    real = AllocateProducerIds.decide
+    real = ProducerIds._given
 
-    def decide(self: Any, view: Any) -> Any:
-        return real(self, view)._replace(records=[])
+    def given(self: Any, result: Any) -> None:
+        real(self, result)
+        if not result.error_code:
+            self._next = result.first_producer_id
 
-    _replace(stack, AllocateProducerIds, "decide", decide)
+    _replace(stack, ProducerIds, "_given", given)
 
 
 # --- Markers ----------------------------------------------------------------------------------------------------------
