@@ -221,20 +221,18 @@ class Markers:
             if line.under_way:
                 await self._write(broker_id, line.under_way)
             line.under_way = {}
+        del self._lines[broker_id]  # what comes from now on has a line of its own, and waits for nothing
 
     def _ended(self, broker_id: int, line: _Line, task: asyncio.Task[None]) -> None:
-        """Nothing waited any more, or the task was cancelled; something may have come since."""
-        del self._lines[broker_id]
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            log.error("%s failed", task.get_name(), exc_info=error)
-        if self._is_closed:
+        """Nothing waited any more, or the task was cancelled."""
+        if not task.cancelled() and task.exception() is None:
             return
-        if task.cancelled() or error is not None:
+        del self._lines[broker_id]
+        if not task.cancelled():
+            log.error("%s failed", task.get_name(), exc_info=task.exception())
+        if not self._is_closed:
             self._park_all(line.under_way)
             self._park_all(line.waiting)
-        else:  # what has come since the task looked waits for nothing
-            self._dispatch(line.waiting)
 
     def _park_all(self, batch: Batch) -> None:
         for marking, places in batch.items():
