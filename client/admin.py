@@ -452,7 +452,8 @@ class Admin:
     ) -> list[OpenTransaction]:
         """Transactions that partitions hold open, have written nothing since (ms of the epoch), and that no coordinator
         will end: their readers wait until `abort_transaction`. A time less than the longest timeout of transactions ago
-        may find some that are only under way."""
+        may find some that are only under way. Raises KafkaError where a coordinator does not tell of its transactions.
+        """
         async with self.client.operation("search for hanging transactions", self.timeout_ms):
             found = open_transactions.open_before(await self.describe_producers(partitions), before_ms)
             if not found:
@@ -460,8 +461,12 @@ class Admin:
             producer_ids = sorted({each.producer.producer_id for each in found})
             known: dict[int, TransactionDescription] = {}
             for each in await self.list_transactions(producer_ids=producer_ids):
-                with contextlib.suppress(KafkaError):  # it has expired since
+                try:
                     said = await self.describe_transaction(each.transactional_id)
+                except KafkaError as error:
+                    if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # else it has expired since
+                        raise
+                else:
                     known[said.producer_id] = said
             return open_transactions.hanging(found, known)
 
