@@ -193,6 +193,19 @@ async def test_a_coordinator_that_cannot_tell_is_no_sign_of_hanging(world: World
 
 
 @run_by(simulate)
+async def test_transactions_that_nobody_coordinates_are_waited_for(world: World, /) -> None:
+    admin, first, _ = await admin_of(world)
+    world.add_topic("__transaction_state", 2, 2)
+    world.move("__transaction_state", 1, -1)
+    first.producers[T0] = [OPEN]
+    with pytest.raises(KafkaError) as caught:
+        await admin.find_hanging_transactions([T0], 1000)
+    assert caught.value.code == E.LEADER_NOT_AVAILABLE
+    world.move("__transaction_state", 1, 3)
+    assert await admin.find_hanging_transactions([T0], 1000) == [OpenTransaction(T0, OPEN)]
+
+
+@run_by(simulate)
 async def test_producers_are_asked_of_the_new_leader(world: World, /) -> None:
     admin, first, second = await admin_of(world)
     second.producers[T0] = [OPEN]
