@@ -39,7 +39,7 @@ from .cluster import NAMES_SHOWN, Client
 from .committed import fetch_committed
 from .connection import introduction
 from .coordinator import GROUP as GROUP_KEY
-from .coordinator import TRANSACTION, Coordinator
+from .coordinator import STATE_TOPICS, TRANSACTION, Coordinator
 from .errors import ClientError, UnsupportedVersion, no_topic
 from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .offsets import fetch_offsets, fetch_own_ends
@@ -452,18 +452,32 @@ class Admin:
     ) -> list[OpenTransaction]:
         """Transactions that partitions hold open, have written nothing since (ms of the epoch), and that no coordinator
         will end: their readers wait until `abort_transaction`. A time less than the longest timeout of transactions ago
-        may find some that are only under way."""
-        async with self.client.operation("search for hanging transactions", self.timeout_ms):
+        may find some that are only under way. Raises KafkaError where a coordinator does not tell of its transactions.
+        """
+        async with self.client.operation("search for hanging transactions", self.timeout_ms) as operation:
             found = open_transactions.open_before(await self.describe_producers(partitions), before_ms)
             if not found:
                 return []
+            while (missing := await self._why_unlisted()) is not None:
+                await operation.again(missing)
             producer_ids = sorted({each.producer.producer_id for each in found})
             known: dict[int, TransactionDescription] = {}
             for each in await self.list_transactions(producer_ids=producer_ids):
-                with contextlib.suppress(KafkaError):  # it has expired since
+                try:
                     said = await self.describe_transaction(each.transactional_id)
+                except KafkaError as error:
+                    if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # else it has expired since
+                        raise
+                else:
                     known[said.producer_id] = said
             return open_transactions.hanging(found, known)
+
+    async def _why_unlisted(self) -> KafkaError | None:
+        """Why some transactions are listed by nobody, if there may be such: they have no coordinator now."""
+        topic = STATE_TOPICS[TRANSACTION]
+        await self.client.refresh_metadata([topic])
+        problems = (self.client.why_no_leader(TopicPartition(topic, each)) for each in self.client.partitions(topic))
+        return next((each for each in problems if each is not None), None)
 
     async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> PartitionProducer:
         """Abort the open transaction whose first record has this offset, in this partition alone: for those that hang.

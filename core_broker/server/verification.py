@@ -219,10 +219,13 @@ def _answered(coordinator: int, asked: list[_Asked], response: Response) -> list
 
 
 def _unanswered(asked: list[_Asked], code: int) -> list[Errors]:
-    """What is known where a coordinator has not answered. One of a version that can not be asked is not in the way."""
-    if code == ErrorCode.UNSUPPORTED_VERSION:
-        return [{} for _ in asked]
-    return [_all(each.transaction, _told(code)) for each in asked]
+    """What is known where a coordinator has not answered. One of a version that can not be asked whether partitions are
+    there is not in the way. But what it was to add is in no transaction: that must not be written."""
+    told = _told(code)
+    return [
+        {} if code == ErrorCode.UNSUPPORTED_VERSION and each.transaction.verify_only else _all(each.transaction, told)
+        for each in asked
+    ]
 
 
 def _told(code: int) -> int:

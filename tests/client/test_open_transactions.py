@@ -40,6 +40,7 @@ class Coordinator(ScriptedBroker):
         self.transactions: dict[str, TransactionDescription] = {}
         self.producers: dict[TopicPartition, list[PartitionProducer]] = {}
         self.code = E.NONE  # of the next WriteTxnMarkers
+        self.describes = E.NONE  # the code of DescribeTransactions for those that it coordinates
 
     def on_find_coordinator(self, message: Any) -> Any:
         found = []
@@ -60,8 +61,9 @@ class Coordinator(ScriptedBroker):
     def on_describe_transactions(self, message: Any) -> Any:
         [key] = message.transactional_ids
         each = self.transactions.get(key)
-        if each is None:
-            state = dt.TransactionState(transactional_id=key, error_code=E.TRANSACTIONAL_ID_NOT_FOUND)
+        if each is None or self.describes:
+            code = E.TRANSACTIONAL_ID_NOT_FOUND if each is None else self.describes
+            state = dt.TransactionState(transactional_id=key, error_code=code)
         else:
             state = dt.TransactionState(
                 transactional_id=key, transaction_state=each.state, producer_id=each.producer_id,
@@ -174,6 +176,33 @@ async def test_hanging_transactions_are_found_over_all_leaders_and_coordinators(
         OpenTransaction(T1, OPEN),
     ]
     assert await admin.find_hanging_transactions([T0, T1], 999) == []
+
+
+@pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_SERVER_ERROR])
+@run_by(simulate)
+async def test_a_coordinator_that_cannot_tell_is_no_sign_of_hanging(world: World, /, code: E) -> None:
+    admin, first, _ = await admin_of(world)
+    first.transactions["x"] = ONGOING
+    first.producers[T0] = [OPEN]
+    first.describes = code
+    with pytest.raises(KafkaError) as caught:
+        await admin.find_hanging_transactions([T0], 1000)
+    assert caught.value.code == code
+    first.describes = E.TRANSACTIONAL_ID_NOT_FOUND  # it has expired since it was listed
+    assert await admin.find_hanging_transactions([T0], 1000) == [OpenTransaction(T0, OPEN)]
+
+
+@run_by(simulate)
+async def test_transactions_that_nobody_coordinates_are_waited_for(world: World, /) -> None:
+    admin, first, _ = await admin_of(world)
+    world.add_topic("__transaction_state", 2, 2)
+    world.move("__transaction_state", 1, -1)
+    first.producers[T0] = [OPEN]
+    with pytest.raises(KafkaError) as caught:
+        await admin.find_hanging_transactions([T0], 1000)
+    assert caught.value.code == E.LEADER_NOT_AVAILABLE
+    world.move("__transaction_state", 1, 3)
+    assert await admin.find_hanging_transactions([T0], 1000) == [OpenTransaction(T0, OPEN)]
 
 
 @run_by(simulate)

@@ -213,6 +213,15 @@ def test_a_coordinator_that_does_not_answer(failure: ErrorCode, told: ErrorCode 
     scenario()
 
 
+@run
+async def test_what_a_coordinator_cannot_be_asked_to_add_is_not_written(world: World) -> None:
+    world.ask(adds=True)
+    (await world.asked(1))[2].set_exception(KafkaError(ErrorCode.UNSUPPORTED_VERSION))
+    while not world.told:
+        await asyncio.sleep(0)
+    assert world.told == [{("t", 0): ErrorCode.UNSUPPORTED_VERSION}]
+
+
 @pytest.mark.parametrize(
     ("refusal", "told"),
     [
