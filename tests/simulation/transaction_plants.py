@@ -216,7 +216,8 @@ def markers_of_anybody(stack: contextlib.ExitStack) -> None:
 
 
 def compaction_takes_markers(stack: contextlib.ExitStack) -> None:
-    """Compaction removes markers while there is still something that they decide about."""
+    """Compaction removes markers at once, while there is still something that they decide about."""
+    from isthmus.core_broker.storage.upkeep import cleaning
     from isthmus.core_broker.storage.upkeep.compacted_transactions import CompactedTransactions
 
     real = CompactedTransactions.take_control
@@ -226,6 +227,7 @@ def compaction_takes_markers(stack: contextlib.ExitStack) -> None:
         return True
 
     _replace(stack, CompactedTransactions, "take_control", take_control)
+    _replace(stack, cleaning, "delete_horizon_ms", lambda header: 0)
 
 
 # --- What leaders take ------------------------------------------------------------------------------------------------
