@@ -10,12 +10,13 @@ from .members import Protocols
 
 JOIN = ("join", "")  # the join phase ends
 SYNC = ("sync", "")  # members that have not synced by then are removed
+SESSION = "session"
 Timer = tuple[str, str]
 Token = Any  # stands for a request that waits for its answer
 
 
 def session(member_id: str) -> Timer:
-    return ("session", member_id)
+    return (SESSION, member_id)
 
 
 @dataclass(slots=True, frozen=True)

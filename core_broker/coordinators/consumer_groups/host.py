@@ -13,7 +13,7 @@ from typing import Any
 
 from ....protocol.errors import KafkaError
 from ....protocol.messages import consumer_group_heartbeat as chb
-from ..effects import Ensure, Schedule, Timer, session
+from ..effects import SESSION, Ensure, Schedule, Timer, session
 from ..group_shard import GroupShard
 from ..patterns import Pattern, PatternError
 from ..runtime import CoordinatorRuntime, Shard
@@ -60,8 +60,13 @@ class ConsumerGroups:
                     )
 
     def commit(self, shard: Shard[GroupShard], group_id: str, decision: Decision) -> None:
-        """Write the records of a decision, and do what follows but the answer. Raises KafkaError: nothing was done."""
-        self._shards.write(shard, decision.records)
+        """Write the records of a decision, and do what follows but the answer. Raises KafkaError: nothing was done, but
+        the session of a member that was heard goes on, as in Kafka."""
+        try:
+            self._shards.write(shard, decision.records)
+        except KafkaError:
+            self._go_on(shard, group_id, decision)
+            raise
         for effect in decision.effects:
             if isinstance(effect, Schedule):
                 self._schedule(shard, group_id, effect.timer, effect.delay_ms)
@@ -87,6 +92,12 @@ class ConsumerGroups:
         return chb.Response(
             member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=options.heartbeat_interval_ms
         )  # fmt: skip
+
+    def _go_on(self, shard: Shard[GroupShard], group_id: str, decision: Decision) -> None:
+        for effect in decision.effects:
+            name = (shard, (group_id, effect.timer))
+            if isinstance(effect, Schedule) and effect.timer[0] == SESSION and name in self._timers:
+                self._timers.schedule(name, effect.delay_ms)
 
     def _schedule(self, shard: Shard[GroupShard], group_id: str, timer: Timer, delay_ms: int) -> None:
         self._timers.schedule((shard, (group_id, timer)), delay_ms)

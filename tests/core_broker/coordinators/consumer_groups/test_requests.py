@@ -369,6 +369,25 @@ def test_a_heartbeat_that_cannot_be_written_leaves_the_group_as_it_was(monkeypat
     simulated(scenario, AT_ONCE)
 
 
+def test_a_member_that_is_heard_stays_even_if_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(desk: Desk) -> None:
+        await join(desk, "a")
+
+        def refuse(partition: Partition) -> None:
+            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Partition, "check_in_sync", refuse)
+            for _ in range(4):
+                answer = await beat(desk, "a", 2, subscribed_topic_names=["u"])
+                assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE
+                await desk.sim.sleep(SESSION_S / 3)
+        await desk.sim.sleep(SESSION_S / 3)
+        assert [each.member_id for each in (await described(desk)).members] == ["a"]
+
+    simulated(scenario, AT_ONCE)
+
+
 # --- A group's own options --------------------------------------------------------------------------------------------
 
 
