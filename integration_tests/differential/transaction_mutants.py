@@ -217,7 +217,7 @@ TRANSACTION_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "target_assignments_do_not_wait",
         f"{CONSUMERS}.target_assignment",
-        "return rules.wall_ms() >= group.assigned_at_ms + interval_ms",
+        "return not 0 <= rules.wall_ms() - group.assigned_at_ms < interval_ms",
         "return True",
         "a_target_assignment_waits_its_time",
     ),

@@ -53,7 +53,7 @@ def _to_match(
     """The patterns of the group, if it is time to match them."""
     last = next(iter(group.resolved.values()), None)
     now_ms = rules.wall_ms()
-    if last is not None and now_ms <= last.at_ms + MIN_INTERVAL_MS:
+    if last is not None and 0 <= now_ms - last.at_ms <= MIN_INTERVAL_MS:  # not below by a clock that was wrong
         return ()
     patterns = dict(group.patterns)
     counts.add(patterns, (old,) if old else (), -1)

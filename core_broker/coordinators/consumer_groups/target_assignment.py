@@ -97,8 +97,8 @@ def assign_anew(
 
 
 def may_assign(group: ConsumerGroup, rules: Rules) -> bool:
-    """Whether the last assignment is old enough for another (KIP-1263)."""
+    """Whether the last assignment is old enough for another (KIP-1263), or later than now by a clock that was wrong."""
     interval_ms = rules.options(group.group_id).assignment_interval_ms
     if not group.assigned_at_ms or not interval_ms:
         return True
-    return rules.wall_ms() >= group.assigned_at_ms + interval_ms
+    return not 0 <= rules.wall_ms() - group.assigned_at_ms < interval_ms

@@ -194,6 +194,15 @@ def test_assignments_are_made_no_more_often_than_the_interval_allows():
     assert table.group.epoch == table.group.assignment_epoch == 3
 
 
+def test_an_assignment_of_a_coordinator_whose_clock_was_ahead_holds_up_no_other():
+    table = Table()
+    table.set_options(assignment_interval_ms=1_000)
+    table.now_ms += 10_000_000
+    table.join("a")
+    table.now_ms -= 10_000_000
+    assert table.join("b").member_epoch == 3
+
+
 def test_most_members_choose_the_assignor():
     table = Table()
     table.join("a", server_assignor="range")

@@ -113,6 +113,16 @@ def test_patterns_are_matched_again_for_new_topics_but_not_too_often():
     assert table.told(table.beat("a", 2)) == {"t": [0], "t2": [0]}
 
 
+def test_matches_of_a_coordinator_whose_clock_was_ahead_hold_up_no_others():
+    table = Table()
+    table.now_ms += 10_000_000
+    by_pattern(table, "a", "t.*")
+    table.match(**{"t.*": ["t"]})
+    table.now_ms -= 10_000_000
+    by_pattern(table, "b", "u.*")
+    assert table.patterns == ("t.*", "u.*")
+
+
 def test_patterns_are_matched_again_after_a_long_time():
     table = matched_once()
     table.now_ms += MAX_INTERVAL_MS
