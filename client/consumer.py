@@ -130,6 +130,8 @@ class Consumer:
             raise ClientError("subscribe() takes topics or a pattern, not both")
         if not wanted and pattern is None and not self._subscribed:
             raise ClientError("subscribe() was given no topic to read: name at least one")
+        if not self._subscribed and self._fetcher.positions:
+            raise ClientError("this consumer's partitions are assigned by hand: use another one to join a group")
         for each in wanted:
             check_topic_name(each)
         self._subscriber.subscribe(Subscription(tuple(wanted), pattern), on_assigned, on_revoked, on_lost)

@@ -12,6 +12,7 @@ from isthmus.client.admin import NewTopic
 from isthmus.client.errors import ClientError
 from tests.client.staging import (
     PARTITIONS,
+    TP,
     Calls,
     Stage,
     at_hand,
@@ -176,4 +177,18 @@ async def test_what_a_poll_fetches_right_after_its_rebalance_is_given_out(client
             producer.send("t", b"%d" % n, partition=n % PARTITIONS)
         await producer.close()
     assert sorted(map(int, found)) == list(range(120))
+    await consumer.close()
+
+
+@run_by(at_hand)
+async def test_partitions_are_assigned_by_hand_or_come_from_the_group_never_both(client: Client, /) -> None:
+    """Else the consumer would read on what the group gives to others."""
+    consumer = Consumer(client, "g")
+    consumer.assign({TP: 0})
+    with pytest.raises(ClientError, match="by hand"):
+        await consumer.subscribe(["t"])
+    consumer.assign({})
+    await consumer.subscribe(["t"])
+    with pytest.raises(ClientError, match="come from its group"):
+        consumer.assign({TP: 0})
     await consumer.close()
