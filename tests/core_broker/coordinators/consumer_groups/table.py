@@ -215,11 +215,13 @@ class Table:
         }
         self.take(matching.matched(self.group, resolved, self.rules))
 
-    def restart(self) -> None:
-        """Another coordinator reads the records."""
+    def restart(self, clean_to: int = 0) -> None:
+        """Another coordinator reads the records; of the first ones the log's cleaner has left the last of each key."""
+        last = {repr(key): at for at, (key, _) in enumerate(self.log[:clean_to])}
         self.group = ConsumerGroup("g")
-        for key, value in self.log:
-            self.group.replay(key, value)
+        for at, (key, value) in enumerate(self.log):
+            if at >= clean_to or last[repr(key)] == at:
+                self.group.replay(key, value)
 
     def set_options(self, **options: int) -> None:
         self.options = replace(self.options, **options)

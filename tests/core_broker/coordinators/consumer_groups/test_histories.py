@@ -73,7 +73,7 @@ class History:
         elif what < 95:
             self.change_topics(what)
         else:
-            self.table.restart()
+            self.restart()
         self.check()
 
     # --- Clients ------------------------------------------------------------------------------------------------------
@@ -144,6 +144,16 @@ class History:
             self.cluster.grow(name, len(self.cluster.image.topics[name].partitions) + 1)
         elif name != "t":
             self.cluster.delete(name)
+
+    def restart(self) -> None:
+        """What another coordinator makes of the records is what this one has, wherever the log's cleaner has been."""
+        before = vars(self.table.group)
+        self.table.restart(self.random.randint(0, len(self.table.log)))
+        after = vars(self.table.group)
+        no_records = ("refreshed_at", "_state")
+        assert {name: after[name] for name in after if name not in no_records} == {
+            name: before[name] for name in before if name not in no_records
+        }
 
     # --- What holds ---------------------------------------------------------------------------------------------------
 
