@@ -108,6 +108,8 @@ class ConsumerMembership:
         self.coordinator.heard(code)
         if member.is_unknown(code):
             member.put_out()
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and await self._has_released():
+            member.failed()  # the next one joins
         elif code:
             member.failed()
             said = answer.error_message or KafkaError.of(code).name
@@ -126,6 +128,13 @@ class ConsumerMembership:
                 ErrorCode.UNKNOWN_TOPIC_ID, f"group {self.group_id}: topics assigned, but not known yet"
             )
         return member.phase in (Phase.JOINING, Phase.IN)
+
+    async def _has_released(self) -> bool:
+        """Whether a static member that cannot join was kept from it by itself, as after an answer that was lost: then
+        it has left for now. From another member nothing is taken."""
+        if self.instance_id is None:
+            return False
+        return not (await self.coordinator.ask(self.member.farewell())).error_code
 
     async def _ask(self, request: Any) -> Any:
         try:

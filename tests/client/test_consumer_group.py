@@ -207,6 +207,25 @@ async def test_a_group_that_its_coordinator_has_lost_is_made_anew_and_one_of_ano
         await one.consumer.poll(10_000)
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+@run_by(simulate)
+async def test_a_static_member_whose_place_is_still_its_own_releases_that_and_joins(
+    world: World, /, is_own: bool
+) -> None:
+    """As after an answer that was lost. Where another member has it, the user is told."""
+    Served(world)
+    one = await reader(world, group_instance_id="i")
+    unreleased = wire.Response(error_code=ErrorCode.UNRELEASED_INSTANCE_ID, error_message="it is owned")
+    left = wire.Response(error_code=ErrorCode.NONE if is_own else ErrorCode.FENCED_INSTANCE_ID)
+    world.brokers[1].script[BEAT].extend([lambda _: unreleased, lambda _: left])
+    if not is_own:
+        with pytest.raises(KafkaError, match="it is owned"):
+            await one.consumer.poll(10_000)
+    await poll_until(one, owned=[[0, 1, 2, 3]])
+    beats = [each.member_epoch for each in world.brokers[1].requests(BEAT)]
+    assert beats[:3] == [0, -2, 0]
+
+
 @run_by(simulate)
 async def test_a_pattern_that_the_brokers_version_cannot_carry_is_told_of(world: World, /) -> None:
     Served(world)

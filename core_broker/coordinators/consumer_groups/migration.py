@@ -88,7 +88,10 @@ def _from_classic(old: ClassicMember, classic: Group, topics: Topics) -> Member:
             "because an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
             "default assignor before re-attempting the upgrade",
         )
-    subscription = consumer_protocol.decode_subscription(old.metadata(classic.generation.protocol_name))
+    # One that has joined for the next generation may not support the protocol of this one any more.
+    subscription = consumer_protocol.decode_subscription(
+        old.metadata(classic.generation.protocol_name) or old.protocols[0][1]
+    )
     epoch = classic.generation.number
     has: Assigned = {
         topic_id: dict.fromkeys(indexes, epoch)

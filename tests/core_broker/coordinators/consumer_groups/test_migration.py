@@ -126,6 +126,18 @@ def test_groups_are_not_upgraded_where_that_is_not_wanted(policy: Policy):
     assert code == E.GROUP_ID_NOT_FOUND and "online upgrade is disabled" in message
 
 
+def test_a_member_that_goes_over_to_another_assignor_meanwhile_keeps_what_it_has():
+    classic = classic_group(member_row("m", [0, 1]), member_row("n", [2, 3]))
+    member = classic.members.get("n")
+    assert member is not None
+    anew = ("sticky", encode_subscription(Subscription(topics=["u"])))
+    classic.members.update(member, (anew,), 60_000, CLASSIC_SESSION_MS)
+    table = Table()
+    table.group = upgraded(classic, table.rules, Decision())
+    assert table.has("n") == {"t": [2, 3]}
+    assert table.member("n").topic_names == {"u"}
+
+
 def test_a_group_in_its_first_rebalance_has_nothing_to_upgrade():
     assert refused(Table(), classic_group(member_row("m", [0]), protocol=None))[0] == E.UNKNOWN_SERVER_ERROR
 
