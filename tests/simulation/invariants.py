@@ -186,7 +186,7 @@ INVARIANTS = (
         ("transactions",),
         (
             "aborted-transactions-are-not-told", "followers-do-not-know-who-aborted",
-            "open-transactions-are-forgotten-by-a-start", "open-transactions-are-read", "recovery-forgets-who-aborted",
+            "open-transactions-are-read", "recovery-forgets-who-aborted",
         ),
     ),
     Invariant(
