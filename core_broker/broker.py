@@ -457,7 +457,7 @@ class Broker:
             await channel.close()
         self._channels = []
         if self._transactions is not None:
-            await self._transactions.host.stop()
+            await self._transactions.stop()
             self._transactions = None
         if self._verification is not None:
             await self._verification.close()

@@ -6,11 +6,14 @@ first pattern comes: most brokers see none. Kafka has RE2 in Java, which takes p
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator, Iterable
 from typing import Any
 
 MAX_PATTERN_LENGTH = 65_536  # characters
 MAX_REPETITIONS = 4_096  # of ?, *, + and {} in one: the library's time for a run of them grows with its square
 MAX_PATTERN_BYTES = 1 << 20  # of memory that one pattern takes: its program, and the states that it has met
+STEPS_A_TURN = 1_000_000  # some milliseconds of the loop where a pattern is hostile, some texts of others
 
 # How Kafka's RE2 words what is wrong, by how this one does.
 _KAFKAS_WORDS = {
@@ -57,6 +60,36 @@ class Pattern:
 
     def matches(self, text: str) -> bool:
         return self._compiled.fullmatch(text.encode()) is not None
+
+
+def matching(pattern: Pattern, texts: Iterable[str]) -> Generator[None, None, frozenset[str]]:
+    """Those of the texts that match.
+
+    Stops after about STEPS_A_TURN, so that the caller lets others go on before it takes the next step, and at its end.
+    """
+    found: set[str] = set()
+    steps = 0
+    for text in texts:
+        if pattern.matches(text):
+            found.add(text)
+        steps += pattern.size * len(text)
+        if steps >= STEPS_A_TURN:
+            steps = 0
+            yield
+    yield
+    return frozenset(found)
+
+
+async def match_in_turns(pattern: Pattern, texts: Iterable[str]) -> frozenset[str]:
+    """The same, with others at work on the loop in between."""
+    steps = matching(pattern, texts)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: frozenset[str] = end.value
+            return found
+        await asyncio.sleep(0)
 
 
 def _options(re2: Any) -> Any:

@@ -15,7 +15,7 @@ from ....protocol.errors import KafkaError
 from ....protocol.messages import consumer_group_heartbeat as chb
 from ..effects import SESSION, Ensure, Schedule, Timer, session
 from ..group_shard import GroupShard
-from ..patterns import Pattern, PatternError
+from ..patterns import Pattern, PatternError, match_in_turns
 from ..runtime import CoordinatorRuntime, Shard
 from ..timers import Timers
 from . import leaving
@@ -23,7 +23,6 @@ from .decision import Decision, Rules, rebalance_timer
 from .group import ConsumerGroup, Resolved
 from .matching import matched
 from .member import MemberState
-from .regular_expressions import resolve
 
 RETRY_MS = 500  # after a timeout whose removal could not be written, as in Kafka
 
@@ -147,17 +146,11 @@ class ConsumerGroups:
         found: dict[str, Resolved] = {}
         for text in patterns:
             try:
-                steps = resolve(Pattern(text), names)
+                pattern = Pattern(text)
             except PatternError as error:
                 logger.error("the regular expression %r of a group is left out: %s", text, error)
                 continue
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    found[text] = Resolved(end.value, version, now_ms)
-                    break
-                await asyncio.sleep(0)  # others may run
+            found[text] = Resolved(await match_in_turns(pattern, names), version, now_ms)
         return found
 
     def _take(self, place: Place, found: Mapping[str, Resolved]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....protocol.errors import ErrorCode
 from ....protocol.messages import describe_transactions as dst
 from ....protocol.messages import list_transactions as lst
 from ....runtime import Runtime
@@ -19,6 +20,7 @@ from ...cluster.controller import Controller
 from ...config import BrokerConfig
 from ...purgatory import Purgatory
 from ..find import CoordinatorFinder
+from ..patterns import Pattern, PatternError
 from ..runtime import Replicas
 from . import listing
 from .host import IdSource, TransactionHost
@@ -44,6 +46,11 @@ class TransactionCoordinator:
         self.host = host = TransactionHost(controller, replicas, config, runtime, purgatory, ids, peers)
         self.requests = TransactionRequests(host, controller.image, config, runtime, purgatory, finder)
         self._runtime = runtime
+        self._patterns = listing.Patterns(purgatory, config["request.timeout.ms"])
+
+    async def stop(self) -> None:
+        await self._patterns.stop()
+        await self.host.stop()
 
     def counts(self) -> dict[State, int]:
         """How many of the transactional ids coordinated here are in each state."""
@@ -58,4 +65,11 @@ class TransactionCoordinator:
 
     def list_transactions(self, request: lst.Request, version: int) -> Any:
         shards = self.host.shards.shards
-        return listing.listed(request, [shards[index] for index in sorted(shards)], self._runtime.wall_ms())
+        answer = listing.listed(request, [shards[index] for index in sorted(shards)], self._runtime.wall_ms())
+        if answer.error_code or not request.transactional_id_pattern:
+            return answer
+        try:
+            pattern = Pattern(request.transactional_id_pattern)
+        except PatternError:
+            return lst.Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return self._patterns.shorten(answer, pattern)

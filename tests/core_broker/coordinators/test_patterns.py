@@ -10,8 +10,10 @@ from isthmus.core_broker.coordinators.patterns import (
     MAX_PATTERN_BYTES,
     MAX_PATTERN_LENGTH,
     MAX_REPETITIONS,
+    STEPS_A_TURN,
     Pattern,
     PatternError,
+    matching,
 )
 
 
@@ -63,3 +65,28 @@ def test_a_broker_without_the_library_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(PatternError, match="google-re2"):
         Pattern("a")
+
+
+def turns(pattern: str, names: list[str]) -> tuple[int, frozenset[str]]:
+    """How often the others had a turn, and what was found."""
+    count, steps = 0, matching(Pattern(pattern), names)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return count, done.value
+        count += 1
+
+
+def test_the_names_of_a_pattern_and_a_turn_of_others_at_its_end():
+    names = [f"{kind}-{number}" for number in range(10) for kind in ("order", "payment", "orders")]
+    assert turns("order-.*", names) == (1, {name for name in names if name.startswith("order-")})
+    assert turns("order-.*", []) == (1, frozenset())
+
+
+def test_others_have_their_turn_after_a_few_names_of_a_hostile_pattern():
+    hostile = "|".join(f"(.*[a-z]){{200}}{end}" for end in "bcdefghij")
+    names = [f"{index:0249}" for index in range(50)]
+    assert Pattern(hostile).size * 249 > STEPS_A_TURN
+    assert turns(hostile, names) == (len(names) + 1, frozenset())
+    assert turns("order-.*", names)[0] == 1

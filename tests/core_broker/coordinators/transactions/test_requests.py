@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.core_broker.coordinators.find import partition_for
+from isthmus.core_broker.coordinators.transactions.listing import MAX_WAITING
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import add_partitions_to_txn as apt
 from isthmus.protocol.messages import list_transactions as lst
@@ -150,6 +151,14 @@ async def test_listing_and_describing(counter: Counter, /) -> None:
     assert wrong.error_code == E.INVALID_REGULAR_EXPRESSION
     answer = await counter.ask(lst.Request(state_filters=["ongoing", "Dead", "odd", "odd"]), 2)
     assert answer.unknown_state_filters == ["ongoing", "odd"], "names are taken as they stand"
+
+    asked = lst.Request(transactional_id_pattern="g.*")
+    ask = counter.transactions.list_transactions
+    *waiting, refused = await counter.inside(lambda: [ask(asked, 2) for _ in range(MAX_WAITING + 1)])
+    assert refused.error_code == E.COORDINATOR_LOAD_IN_PROGRESS, "too many answers with a pattern at once"
+    await counter.sim.until(lambda: all(each.done for each in waiting), "the others have their answers")
+    assert [len(each.answer.transaction_states) for each in waiting] == [1] * MAX_WAITING
+    assert await listed(transactional_id_pattern=".*") == ["empty Empty", "going Ongoing"]
 
     going = await counter.described("going")
     assert (going.error_code, going.transaction_state, going.producer_id, going.producer_epoch) == (
