@@ -76,9 +76,9 @@ def ack_before_write(stack: contextlib.ExitStack) -> None:
         with contextlib.suppress(Exception):
             real(partition, data, Origin.CLIENT, wall_ms)
 
-    def append(self: Any, records: Any, origin: Any, wall_ms: int, expected_next_offset: int | None = None) -> Any:
+    def append(self: Any, records: Any, origin: Any, wall_ms: int, *offset: int | None, **options: Any) -> Any:
         if origin is not Origin.CLIENT:
-            return real(self, records, origin, wall_ms, expected_next_offset)
+            return real(self, records, origin, wall_ms, *offset, **options)
         data = bytes(records)
         count = int.from_bytes(data[23:27], "big") + 1
         first = self.log.log_end_offset + unwritten[self]

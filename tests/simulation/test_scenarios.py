@@ -119,7 +119,7 @@ LIVELY = {
     "transactions": {
         "aborted": 0.8,
         "applications_killed": 0.6,
-        "batches_read": 1.0,
+        "batches_read": 0.95,
         "committed": 0.95,
         "ends_lost": 0.12,  # about half of what was seen, as the next two
         "fenced": 0.6,
