@@ -109,6 +109,7 @@ def ends_a_transaction_that_lasted_too_long(case: Case) -> None:
         case.compare(producer.end_request(committed))
     for committed in (True, False):
         case.compare(producer.end_request(committed, producer_epoch=producer.epoch + 1))
+    producer.settle()
     see(case, producer)
 
 
