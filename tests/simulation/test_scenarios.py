@@ -68,6 +68,7 @@ LIVELY = {
     "consumer-groups": {  # about half of what was seen
         "commits": 0.95,
         "commits_refused": 0.1,
+        "coordinators": 0.3,
         "described": 1.0,
         "grown": 0.1,
         "fenced": 0.4,

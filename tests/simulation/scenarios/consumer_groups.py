@@ -27,12 +27,12 @@ from ..runner import Simulation
 from ..wire import ask
 
 TOPICS = {"events": 3, "errors": 2}
-NEW_TOPIC = "extras"
 OFFSETS = "__consumer_offsets"
 MIN_INSYNC = 2
 MOST_PARTITIONS = 6
 SETTLE_S = 300.0
 EVENTS = (1, 4)
+MORE_FAULTS = ["cut", "elect", "hang", "move", "move", "one_way"]  # of which some move the coordinator
 LIMIT_S = 1_500.0
 
 
@@ -47,8 +47,8 @@ async def consumer_groups(sim: Simulation) -> None:
     watch = Watch(brokers, (OFFSETS,), dict.fromkeys(TOPICS, MIN_INSYNC))
     groups = [Group(brokers, f"g{number}") for number in range(chance.randint(1, 3))]
     growth = asyncio.ensure_future(grow(brokers))
-    # The log of the groups counts for more than the topics, of which nobody reads anything.
-    faults = Faults(brokers, {OFFSETS: 1, "events": 1}, is_durable=is_durable)
+    faults = Faults(brokers, {OFFSETS: 1}, is_durable=is_durable)
+    faults.kinds += MORE_FAULTS
     late = LateMessages(brokers, {}, (OFFSETS,))
     await asyncio.sleep(chance.uniform(0.5, 6.0))
     for _ in range(chance.randint(*EVENTS)):
@@ -63,6 +63,11 @@ async def consumer_groups(sim: Simulation) -> None:
         each.calm()
     for each in groups:
         await watch.unless_broken(each.settled())
+    sim.counters["coordinators"] += groups[0].coordinators
+    if chance.random() < 0.5:  # nothing else makes the groups look at their topics again
+        await sim.within(SETTLE_S, "topics grow", grow_once(brokers))
+        for each in groups:
+            await watch.unless_broken(each.settled())
     for each in groups:
         await sim.within(SETTLE_S, "all offsets are told", watch.unless_broken(each.check_offsets()))
     for each in groups:
@@ -88,23 +93,32 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
 
 
 async def grow(brokers: Cluster) -> None:
-    """Topics get more partitions, and there is one topic more."""
+    """Topics grow while all else happens."""
     chance = brokers.sim.random
     for _ in range(chance.randint(0, 2)):
         await asyncio.sleep(chance.uniform(1.0, 12.0))
-        if chance.random() < 0.3:
-            await brokers.make_topic(NEW_TOPIC, 2, {"min.insync.replicas": str(MIN_INSYNC)})
-            continue
-        topic = create_partitions.CreatePartitionsTopic(
-            name=chance.choice(list(TOPICS)), count=chance.randint(4, MOST_PARTITIONS), assignments=None
-        )
-        request = create_partitions.Request(topics=[topic], timeout_ms=5000)
-        answer = await brokers.ask(create_partitions.API, request)
-        brokers.sim.counters["grown"] += answer is not None and not answer.results[0].error_code
+        await grow_once(brokers)
+
+
+async def grow_once(brokers: Cluster) -> None:
+    """A topic gets more partitions, or there is one topic more."""
+    chance = brokers.sim.random
+    if chance.random() < 0.4:
+        await brokers.make_topic(f"extras{chance.randrange(1000)}", 2, {"min.insync.replicas": str(MIN_INSYNC)})
+        return
+    row = create_partitions.CreatePartitionsTopic(
+        name=chance.choice(list(TOPICS)), count=chance.randint(4, MOST_PARTITIONS), assignments=None
+    )
+    while True:
+        answer = await brokers.ask(create_partitions.API, create_partitions.Request(topics=[row], timeout_ms=5000))
+        if answer is not None and answer.results[0].error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
+            brokers.sim.counters["grown"] += not answer.results[0].error_code
+            return
+        await asyncio.sleep(0.3)
 
 
 class Group:
-    """A group and its members. `_told`: the highest epoch of it that was described, by the epoch of its coordinator."""
+    """A group and its members. coordinators: how many changes of its coordinator were seen while it was described."""
 
     def __init__(self, brokers: Cluster, group_id: str) -> None:
         self.brokers = brokers
@@ -116,6 +130,8 @@ class Group:
         ]
         self._epoch = 0
         self._state = ""
+        self.coordinators = 0
+        self._led_in = -1  # the newest leader epoch of its log
         self._watching = self.sim.loop.create_task(self._describe())
 
     def raise_failures(self) -> None:
@@ -186,9 +202,10 @@ class Group:
         """Again and again: its epoch never goes back."""
         while True:
             await asyncio.sleep(self.sim.random.uniform(0.1, 1.5))
-            known, led_in = self._epoch, self._newest_leader_epoch()
+            known = self._epoch
+            self._follow_moves()
             answer = await self._coordinated(cgd, cgd.Request(group_ids=[self.group_id]))
-            if answer is None or led_in < self._newest_leader_epoch():
+            if self._follow_moves() or answer is None:  # one that was deposed may answer what was true before
                 continue
             (row,) = answer.groups
             if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -204,10 +221,15 @@ class Group:
         address = await self.brokers.admin.outcome(self.brokers.coordinator(self.group_id))
         return await self.brokers.admin.outcome(ask(address, messages.API, request, attempts=1))
 
-    def _newest_leader_epoch(self) -> int:
-        return max(
-            (held.leader_epoch for _, topic, _, held in self.brokers.partitions() if topic == OFFSETS), default=-1
-        )
+    def _follow_moves(self) -> bool:
+        """Whether there was a new coordinator since the last time."""
+        led = [held.leader_epoch for _, topic, _, held in self.brokers.partitions() if topic == OFFSETS]
+        newest = max(led, default=-1)
+        if newest <= self._led_in:
+            return False
+        self.coordinators += self._led_in >= 0
+        self._led_in = newest
+        return True
 
 
 def image_of(brokers: Cluster) -> MetadataImage | None:
