@@ -68,7 +68,7 @@ ROOMS: dict[str, Room] = {
     "coordinators": Room(
         "core_broker/coordinators/: groups, offsets",
         _unit("core_broker/coordinators"),
-        ("groups", "offset-expiry", "transactions"),
+        ("consumer-groups", "groups", "offset-expiry", "transactions"),
         _integration("groups", "differential/test_group_limits.py"),
     ),
     "server": Room(

@@ -10,6 +10,7 @@ from unittest import mock
 
 from . import (
     cluster_plants,
+    consumer_group_plants,
     controller_plants,
     directory_plants,
     group_plants,
@@ -258,6 +259,7 @@ def undecided_compacted(stack: contextlib.ExitStack) -> None:
 # name -> how it is planted; which scenario finds it is in found_by.py
 PLANTS: dict[str, Plant] = {
     **cluster_plants.PLANTS,
+    **consumer_group_plants.PLANTS,
     **controller_plants.PLANTS,
     **directory_plants.PLANTS,
     **group_plants.PLANTS,

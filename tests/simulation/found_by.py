@@ -9,17 +9,20 @@ FOUND_BY = {
     "answers-out-of-order": "producers",
     "anybody-may-be-in-sync": "cluster",
     "append-without-expected-offset": "wire-mirror",
+    "assigned-before-they-are-revoked": "consumer-groups",
     "changes-count-before-they-are-agreed": "cluster",
     "clean-stop-not-synced": "data-directory",
     "cleaned-segment-not-synced": "compaction",
     "commits-answered-before-they-are-safe": "groups",
     "commits-count-before-they-are-replicated": "cluster",
     "commits-earlier-epochs": "quorum",
+    "commits-of-any-member": "consumer-groups",
     "commits-of-anybody": "groups",
     "committed-without-followers": "cluster",
     "compaction-before-sync": "compaction",
     "compaction-takes-markers": "transactions",
     "controllers-commit-alone": "cluster",
+    "cut-off-coordinators-hear-members": "consumer-groups",
     "decided-transactions-are-left-to-others": "transactions",
     "decisions-count-before-they-are-committed": "transactions",
     "deleted-records-come-back": "retention",
@@ -53,6 +56,9 @@ FOUND_BY = {
     "markers-are-not-read": "transactions",
     "members-not-awaited-after-a-restart": "groups",
     "moves-do-not-wait": "cluster",
+    "moves-forget-the-last-epoch": "consumer-groups",
+    "moves-forget-what-members-have": "consumer-groups",
+    "moves-forget-who-is-silent": "consumer-groups",
     "moves-never-end": "cluster",
     "new-leaders-do-not-begin-their-epoch": "cluster",
     "new-producers-do-not-wait": "transactions",
@@ -68,6 +74,7 @@ FOUND_BY = {
     "over-without-all-markers": "transactions",
     "partitions-are-not-added": "transactions",
     "partitions-come-back": "data-directory",
+    "patterns-are-matched-once": "consumer-groups",
     "power-cuts-lose-nothing": "cluster",
     "producer-ids-are-given-again": "transactions",
     "producers-are-not-followed": "cluster",
@@ -85,14 +92,17 @@ FOUND_BY = {
     "return-believes-the-page-cache": "disk-faults",
     "runs-share-keys": "zombies",
     "session-epochs-not-checked": "fetch-sessions",
+    "silent-members-stay": "consumer-groups",
     "snapshot-of-the-wrong-epoch": "quorum",
     "snapshots-leave-out-topics": "cluster",
     "snapshots-leave-out-who-is-in-sync": "cluster",
+    "static-members-do-not-wait": "consumer-groups",
     "those-that-left-may-not-lead": "cluster",
     "those-that-lost-stay-eligible": "cluster",
     "timed-out-producers-are-not-fenced": "transactions",
     "tombstones-at-once": "compaction",
     "too-few-in-sync-do-not-matter": "cluster",
+    "topics-grow-unseen": "consumer-groups",
     "transactions-never-time-out": "transactions",
     "two-changes-of-the-voters-at-once": "quorum",
     "two-decisions-at-once": "transactions",
@@ -101,12 +111,14 @@ FOUND_BY = {
     "votes-for-shorter-logs": "quorum",
     "votes-not-on-disk": "quorum",
     "votes-twice-in-an-epoch": "quorum",
+    "what-is-given-back-is-free": "consumer-groups",
     "written-again-in-place": "disk-faults",
 }
 
 # planted bug -> seeds that see it, where the first to do so comes late; they are tried before the others
 SEEN_AT: dict[str, tuple[int, ...]] = {
     "controllers-commit-alone": (6, 34),
+    "cut-off-coordinators-hear-members": (46,),
     "decisions-count-before-they-are-committed": (22,),
     "directories-do-not-matter": (119, 127),
     "elections-are-always-unclean": (33, 59),
@@ -114,6 +126,7 @@ SEEN_AT: dict[str, tuple[int, ...]] = {
     "half-of-the-votes-is-enough": (46, 54),
     "levels-that-some-do-not-know": (9, 3),
     "moves-do-not-wait": (18,),
+    "moves-forget-what-members-have": (7,),
     "moves-never-end": (18,),
     "new-leaders-do-not-begin-their-epoch": (18,),
     "nobody-is-verified": (9,),
@@ -127,6 +140,7 @@ SEEN_AT: dict[str, tuple[int, ...]] = {
     "those-that-left-may-not-lead": (6,),
     "those-that-lost-stay-eligible": (31, 10),
     "too-few-in-sync-do-not-matter": (46, 55),
+    "topics-grow-unseen": (10,),
     "two-changes-of-the-voters-at-once": (126,),  # the only one of 260: both majorities must be cut apart
     "unstable-offsets-are-told": (10,),
     "votes-not-on-disk": (53,),
@@ -169,4 +183,14 @@ _NOT_SEEN_IN_TRANSACTIONS = (
     "markers-wait-for-nobody",
     "open-transactions-are-forgotten-by-a-start",  # a snapshot must be of a time when one was open; one seed had it
 )
-NOT_SEEN = dict.fromkeys(_NOT_SEEN_IN_CLUSTERS, "cluster") | dict.fromkeys(_NOT_SEEN_IN_TRANSACTIONS, "transactions")
+_NOT_SEEN_IN_CONSUMER_GROUPS = (
+    # The coordinator's end must be lost between an answer and its commit, and the next assignment be another one.
+    "heartbeats-answered-before-they-count",
+    # A member that has lost answers says all about itself, and is told all; others have no old epoch.
+    "member-epochs-are-not-checked",
+)
+NOT_SEEN = (
+    dict.fromkeys(_NOT_SEEN_IN_CLUSTERS, "cluster")
+    | dict.fromkeys(_NOT_SEEN_IN_CONSUMER_GROUPS, "consumer-groups")
+    | dict.fromkeys(_NOT_SEEN_IN_TRANSACTIONS, "transactions")
+)

@@ -167,6 +167,26 @@ INVARIANTS = (
         ("moves-never-end", "snapshots-leave-out-topics", "those-that-left-may-not-lead"),
     ),
     Invariant(
+        "consumer groups: a partition is one member's at a time, by all that members can know", ("consumer-groups",),
+        (
+            "assigned-before-they-are-revoked", "moves-forget-what-members-have", "static-members-do-not-wait",
+            "what-is-given-back-is-free",
+        ),
+    ),
+    Invariant(
+        "consumer groups: epochs of groups and members do not go back, whoever coordinates", ("consumer-groups",),
+        ("cut-off-coordinators-hear-members", "moves-forget-the-last-epoch"),
+    ),
+    Invariant(
+        "consumer groups: who has lost a partition commits nothing of it", ("consumer-groups",),
+        ("commits-of-any-member",),
+    ),
+    Invariant(
+        "consumer groups: in the end each partition that members want is owned, whoever died and whatever has grown",
+        ("consumer-groups",),
+        ("moves-forget-who-is-silent", "patterns-are-matched-once", "silent-members-stay", "topics-grow-unseen"),
+    ),
+    Invariant(
         "transactions: all of one counts or nothing, in all partitions and as an offset, as its producer was told",
         ("transactions",),
         (

@@ -21,8 +21,8 @@ from .tables import seeds_of
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 # Of SEEDS: more of what matters most, fewer where a seed takes long or little has changed.
 SHARE = {
-    "cluster": 1.5, "diverged": 0.5, "groups": 0.5, "mirror": 0.5, "offset-expiry": 0.5, "producers": 0.5,
-    "streams": 0.5, "transactions": 1.5, "zombies": 0.25,
+    "cluster": 1.5, "consumer-groups": 0.3, "diverged": 0.5, "groups": 0.5, "mirror": 0.5, "offset-expiry": 0.5,
+    "producers": 0.5, "streams": 0.5, "transactions": 1.5, "zombies": 0.25,
 }  # fmt: skip
 PROCESSES = 2
 AT_FIRST = 4  # seeds of a planted bug that are run one by one: most are seen by then
@@ -64,6 +64,22 @@ LIVELY = {
         "truncations": 0.2,
         "retentions": 0.1,
         "clean_closes": 0.3,
+    },
+    "consumer-groups": {  # about half of what was seen
+        "commits": 0.95,
+        "commits_refused": 0.1,
+        "coordinators": 0.3,
+        "described": 1.0,
+        "grown": 0.1,
+        "fenced": 0.4,
+        "handed_over": 0.9,
+        "kills": 0.6,
+        "members_killed": 0.6,
+        "members_left": 0.6,
+        "replaced": 0.1,
+        "revocations": 0.5,
+        "subscriptions_changed": 0.6,
+        "zombies": 0.6,
     },
     "cuts": {"cuts": 0.8, "partitions": 0.3, "acked": 1.0},
     "data-directory": {

@@ -14,6 +14,7 @@ SCENARIOS = (
     "cluster",
     "cold-fetches",
     "compaction",
+    "consumer-groups",
     "cuts",
     "data-directory",
     "disk-faults",
