@@ -136,7 +136,7 @@ def _heterogeneous(members: _Members, topics: _Topics) -> Mapping[str, Assignmen
     order = _in_order(members)
     subscribers: dict[bytes, list[int]] = {}  # by topic, ascending; a member is its place in `order`
     for member, member_id in enumerate(order):
-        for topic_id in members[member_id].topic_ids:
+        for topic_id in sorted(members[member_id].topic_ids):
             subscribers.setdefault(topic_id, []).append(member)
     owners = {topic_id: [NOBODY] * topics[topic_id].num_partitions for topic_id in subscribers}
     load = [0] * len(order)
