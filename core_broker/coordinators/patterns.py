@@ -7,7 +7,7 @@ first pattern comes: most brokers see none. Kafka has RE2 in Java, which takes p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 MAX_PATTERN_LENGTH = 65_536  # characters
@@ -62,11 +62,8 @@ class Pattern:
         return self._compiled.fullmatch(text.encode()) is not None
 
 
-def matching(pattern: Pattern, texts: Iterable[str]) -> Generator[None, None, frozenset[str]]:
-    """Those of the texts that match.
-
-    Stops after about STEPS_A_TURN, so that the caller lets others go on before it takes the next step, and at its end.
-    """
+async def match_in_turns(pattern: Pattern, texts: Iterable[str]) -> frozenset[str]:
+    """Those of the texts that match. Others have their turn on the loop after about STEPS_A_TURN, and at the end."""
     found: set[str] = set()
     steps = 0
     for text in texts:
@@ -75,21 +72,9 @@ def matching(pattern: Pattern, texts: Iterable[str]) -> Generator[None, None, fr
         steps += pattern.size * len(text)
         if steps >= STEPS_A_TURN:
             steps = 0
-            yield
-    yield
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
     return frozenset(found)
-
-
-async def match_in_turns(pattern: Pattern, texts: Iterable[str]) -> frozenset[str]:
-    """The same, with others at work on the loop in between."""
-    steps = matching(pattern, texts)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: frozenset[str] = end.value
-            return found
-        await asyncio.sleep(0)
 
 
 def _options(re2: Any) -> Any:

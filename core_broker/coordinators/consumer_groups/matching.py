@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
+from ....protocol.errors import ErrorCode, KafkaError
+from ..patterns import Pattern, PatternError
 from . import counts, records
 from .decision import Decision, Rules
 from .group import NOTHING, ConsumerGroup, Resolved
 from .member import Member
-from .regular_expressions import compile_subscription
 
 MIN_INTERVAL_MS = 10_000  # between two times that a group's patterns are matched
 MAX_INTERVAL_MS = 600_000
@@ -38,13 +39,22 @@ def change_of_pattern(
         if old and group.patterns.get(old) == 1:
             decision.records.append(records.no_regular_expression(group.group_id, old))
         if new and new not in group.patterns:
-            compile_subscription(new)
+            _check(new)
             is_new = True
         elif (new and new in group.resolved) or (not new and old):
             change = Change.RESOLVED
     if is_new or group.patterns:
         decision.patterns = _to_match(group, old, new, is_new, rules)
     return change
+
+
+def _check(pattern: str) -> None:
+    """Raises KafkaError INVALID_REGULAR_EXPRESSION, with Kafka's message."""
+    try:
+        Pattern(pattern)
+    except PatternError as error:
+        message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def _to_match(

@@ -13,7 +13,7 @@ from isthmus.core_broker.coordinators.patterns import (
     STEPS_A_TURN,
     Pattern,
     PatternError,
-    matching,
+    match_in_turns,
 )
 
 
@@ -69,10 +69,10 @@ def test_a_broker_without_the_library_says_so(monkeypatch):
 
 def turns(pattern: str, names: list[str]) -> tuple[int, frozenset[str]]:
     """How often the others had a turn, and what was found."""
-    count, steps = 0, matching(Pattern(pattern), names)
+    count, steps = 0, match_in_turns(Pattern(pattern), names)
     while True:
         try:
-            next(steps)
+            steps.send(None)
         except StopIteration as done:
             return count, done.value
         count += 1

@@ -89,6 +89,13 @@ def test_matches_that_nobody_waits_for_any_more_are_dropped():
     assert len(table.log) == written
 
 
+def test_a_pattern_that_is_none_is_refused_in_kafkas_words():
+    with pytest.raises(KafkaError) as refused:
+        by_pattern(Table(), "a", "(a")
+    assert refused.value.code == E.INVALID_REGULAR_EXPRESSION
+    assert refused.value.message == "SubscribedTopicRegex `(a` is not a valid regular expression: missing closing )."
+
+
 def test_a_pattern_that_is_none_is_refused_and_leaves_no_trace():
     table = Table()
     with pytest.raises(KafkaError) as caught:
