@@ -10,7 +10,7 @@ from ...protocol.errors import DecodeError
 from ...protocol.messages import consumer_protocol
 from ...protocol.messages import join_group as jg
 from ...protocol.messages import sync_group as sg
-from ...protocol.messages.group_records import GroupMetadataValue, MemberMetadata
+from ...protocol.messages.group_records import GroupMetadataValue
 from .members import NOBODY, Member, Members
 
 CONSUMER = "consumer"  # the protocol type of consumers, whose subscriptions can be decoded
@@ -52,15 +52,9 @@ class Generation:
             leader=self._members.leader,
             current_state_timestamp=state_since_ms,
             members=[
-                MemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout_ms,
-                    session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata(self.protocol_name),
-                    assignment=member.assignment if assignments is None else assignments.get(member.member_id, b""),
+                member.record(
+                    self.protocol_name,
+                    member.assignment if assignments is None else assignments.get(member.member_id, b""),
                 )
                 for member in self._members
             ],

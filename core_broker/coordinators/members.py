@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...protocol.messages.group_records import MemberMetadata
 from ...protocol.messages.join_group import JoinGroupRequestProtocol
 from .java import java_order
 
@@ -70,6 +71,19 @@ class Member:
             if name == protocol:
                 return metadata
         return b""
+
+    def record(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
+        """It in the group's record, where the group has chosen a protocol."""
+        return MemberMetadata(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
+            subscription=self.metadata(protocol),
+            assignment=assignment,
+        )
 
 
 class Members:

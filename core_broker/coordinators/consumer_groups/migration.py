@@ -14,8 +14,9 @@ from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages import consumer_protocol
 from ....protocol.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
 from ....protocol.messages.consumer_protocol import Assignment, Subscription, TopicPartition
-from ....protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from ....protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from ..effects import Cancel, Schedule, session
+from ..generation import CONSUMER
 from ..group import Group
 from ..members import Member as ClassicMember
 from ..members import Members, Protocols
@@ -25,9 +26,6 @@ from .decision import Converted, Decision, Rules, timers_of
 from .group import ConsumerGroup
 from .member import Assigned, Member, Target
 from .topics import Topics
-
-CONSUMER = "consumer"  # the protocol type of classic groups that can be upgraded
-
 
 # --- Upgrade ----------------------------------------------------------------------------------------------------------
 
@@ -187,16 +185,7 @@ def downgrade(
         leader=members.leader,
         current_state_timestamp=rules.wall_ms(),
         members=[
-            MemberMetadata(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                rebalance_timeout=each.rebalance_timeout_ms,
-                session_timeout=each.session_timeout_ms,
-                subscription=each.metadata(protocol),
-                assignment=told(assignments[each.member_id], each.metadata(protocol), rules.topics),
-            )
+            each.record(protocol, told(assignments[each.member_id], each.metadata(protocol), rules.topics))
             for each in members
         ],
     )
