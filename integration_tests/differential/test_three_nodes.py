@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -43,8 +42,7 @@ from isthmus.protocol.messages import (
 
 from .absent_codes import THREE_NODES
 from .batches import batch
-from .normalise import unexplained
-from .trios import SETTLE_S, Trio, our_trio, stock_trio
+from .trios import SETTLE_S, Trio, both_after, differences
 
 PREFERRED, UNCLEAN = 0, 1
 BATCH = batch()
@@ -276,20 +274,13 @@ def refuses(trio: Trio, request: produce.Request) -> bool:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trio, Trio]]:
     """Ours and stock Kafka's, after the history."""
-    with our_trio(tmp_path_factory.mktemp("three")) as ours, stock_trio() as stock, ThreadPoolExecutor(2) as threads:
-        for done in [threads.submit(history, each) for each in (ours, stock)]:
-            done.result()
-        yield ours, stock
+    with both_after(history, tmp_path_factory.mktemp("three")) as made:
+        yield made
 
 
 def test_answers_are_equal(both: tuple[Trio, Trio]) -> None:
-    ours, stock = both
-    assert list(ours.answers) == list(stock.answers)
-    wrong = []
-    for label, answers in ours.answers.items():
-        for answer, theirs in zip(answers, stock.answers[label], strict=True):
-            found = unexplained(label, answer, theirs)
-            wrong += [line for line in found if "error_message: ours '<some text>', stock Kafka's None" not in line]
+    assert list(both[0].answers) == list(both[1].answers)
+    wrong = differences(*both)
     assert wrong == [], "\n".join(wrong)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -30,7 +29,6 @@ from isthmus.protocol.messages import (
 
 from .batches import split
 from .consumers import REBALANCE_MS
-from .normalise import unexplained
 from .peer import KEEPS
 from .routed import TRANSACTION, RoutedCase
 from .transactional import (
@@ -47,7 +45,7 @@ from .transactional import (
     describe_request,
     one_order,
 )
-from .trios import SETTLE_S, Trio, our_trio, stock_trio
+from .trios import SETTLE_S, Trio, both_after, differences
 
 COMMITTED = 1  # isolation level
 LEVELS = (0, COMMITTED)
@@ -382,20 +380,13 @@ def a_coordinator_hangs(trio: Trio) -> None:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trio, Trio]]:
     """Ours and stock Kafka's, after the history."""
-    with our_trio(tmp_path_factory.mktemp("three")) as ours, stock_trio() as stock, ThreadPoolExecutor(2) as threads:
-        for done in [threads.submit(history, each) for each in (ours, stock)]:
-            done.result()
-        yield ours, stock
+    with both_after(history, tmp_path_factory.mktemp("three")) as made:
+        yield made
 
 
 def test_answers_are_equal(both: tuple[Trio, Trio]) -> None:
-    ours, stock = both
-    assert list(ours.answers) == list(stock.answers)
-    wrong = []
-    for label, answers in ours.answers.items():
-        for answer, theirs in zip(answers, stock.answers[label], strict=True):
-            found = unexplained(label, answer, theirs)
-            wrong += [line for line in found if "error_message: ours '<some text>', stock Kafka's None" not in line]
+    assert list(both[0].answers) == list(both[1].answers)
+    wrong = differences(*both)
     assert wrong == [], "\n".join(wrong)
 
 

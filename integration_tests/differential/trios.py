@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from isthmus.protocol.messages import (
 )
 from isthmus.protocol.schema import Struct
 
-from .normalise import VOLATILE
+from .normalise import VOLATILE, unexplained
 from .peer import ERROR_CODES
 from .versions import STOCK
 from .wire import Connection, plain
@@ -225,3 +226,22 @@ def stock_trio() -> Iterator[Trio]:
             yield trio
         finally:
             trio.close()
+
+
+@contextlib.contextmanager
+def both_after(history: Callable[[Trio], object], folder: Path) -> Iterator[tuple[Trio, Trio]]:
+    """Ours and stock Kafka's, after the history that both have at once. Ours has its data in the folder."""
+    with our_trio(folder) as ours, stock_trio() as stock, ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(history, each) for each in (ours, stock)]:
+            done.result()
+        yield ours, stock
+
+
+def differences(ours: Trio, stock: Trio) -> list[str]:
+    """Of the answers that were kept under the same labels; that ours says why is none."""
+    wrong: list[str] = []
+    for label, answers in ours.answers.items():
+        for answer, theirs in zip(answers, stock.answers[label], strict=True):
+            found = unexplained(label, answer, theirs)
+            wrong += [line for line in found if "error_message: ours '<some text>', stock Kafka's None" not in line]
+    return wrong
