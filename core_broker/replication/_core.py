@@ -292,31 +292,19 @@ class PartitionCore:
     @cython.exceptval(-1)
     def wake_data_waiters(self) -> cython.int:
         """Consumers that wait are to look: there is more, or there will be none."""
-        waiters: dict = self._data_waiters.copy()
-        self._data_waiters.clear()
-        for callback in waiters.values():
-            callback()
-        return 0
+        return _wake(self._data_waiters)
 
     @cython.ccall
     @cython.exceptval(-1)
     def wake_stable_waiters(self) -> cython.int:
         """Consumers that wait for a transaction to end are to look."""
-        waiters: dict = self._stable_waiters.copy()
-        self._stable_waiters.clear()
-        for callback in waiters.values():
-            callback()
-        return 0
+        return _wake(self._stable_waiters)
 
     @cython.cfunc
     @cython.exceptval(-1)
     def wake_append_waiters(self) -> cython.int:
         """Followers that wait are to look."""
-        waiters: dict = self._append_waiters.copy()
-        self._append_waiters.clear()
-        for callback in waiters.values():
-            callback()
-        return 0
+        return _wake(self._append_waiters)
 
     # --- the short way of an append -----------------------------------------------------------------------------------
 
@@ -364,3 +352,14 @@ class PartitionCore:
 
 def _nothing() -> None:
     return None
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _wake(waiters: dict) -> cython.int:
+    """Call all that wait, none of them twice. Those that wait anew meanwhile are called next time."""
+    callbacks: dict = waiters.copy()
+    waiters.clear()
+    for callback in callbacks.values():
+        callback()
+    return 0

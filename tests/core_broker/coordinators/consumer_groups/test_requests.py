@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -353,15 +355,23 @@ def test_a_heartbeat_that_is_written_is_answered_once_it_is_safe() -> None:
     simulated(scenario, {**AT_ONCE, **FSYNC})
 
 
+@contextlib.contextmanager
+def too_few_in_sync(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing can be written."""
+
+    def refuse(partition: Partition) -> None:
+        raise KafkaError(E.NOT_ENOUGH_REPLICAS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "check_in_sync", refuse)
+        yield
+
+
 def test_a_heartbeat_that_cannot_be_written_leaves_the_group_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(desk: Desk) -> None:
         await join(desk, "a")
 
-        def refuse(partition: Partition) -> None:
-            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Partition, "check_in_sync", refuse)
+        with too_few_in_sync(monkeypatch):
             answer = await desk.ask(joining("b"), VERSION)
             assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE and answer.assignment is None
         assert [each.member_id for each in (await described(desk)).members] == ["a"]
@@ -373,11 +383,7 @@ def test_a_member_that_is_heard_stays_even_if_nothing_can_be_written(monkeypatch
     async def scenario(desk: Desk) -> None:
         await join(desk, "a")
 
-        def refuse(partition: Partition) -> None:
-            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Partition, "check_in_sync", refuse)
+        with too_few_in_sync(monkeypatch):
             for _ in range(4):
                 answer = await beat(desk, "a", 2, subscribed_topic_names=["u"])
                 assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE
