@@ -94,7 +94,8 @@ mutants: env  ## plants bugs, one at a time, and checks that a test sees each: m
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 soak: env peers  ## 10,000 simulated clusters, 100 histories of real ones; kill tests on all flights; other people's suites
-	$(BIN)/python -m tests.simulation --scenario cluster --scenario quorum --scenario transactions --seeds $(SOAK_SEEDS) --states
+	$(BIN)/python -m tests.simulation --scenario cluster --scenario quorum --scenario transactions \
+		--scenario consumer-groups --seeds $(SOAK_SEEDS) --states
 	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
 
 bench: env peers  ## side by side with stock Kafka: make bench ARGS=list
