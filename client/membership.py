@@ -155,8 +155,8 @@ class Heart:
             self._woken.clear()
             try:
                 goes_on = await self._beat()
-            except (ClientError, KafkaError) as error:
-                if not error.retriable:
+            except Exception as error:  # an error of our own, too, is told: a member without a heart loses its place
+                if not (isinstance(error, (ClientError, KafkaError)) and error.retriable):
                     self._failed(error)
                     return
                 failures += 1  # for example, no coordinator for long
