@@ -37,6 +37,7 @@ from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
 EXPIRE = "expire"
+EXPIRE_ON_MS = 1  # between two turns of a round
 ASSIGNMENT_INTERVAL = "group.consumer.assignment.interval.ms"
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})  # of a group's own
 OF_LATER_GROUPS = (  # the errors of members and groups that a later coordinator may know
@@ -273,7 +274,7 @@ class GroupHost:
             return  # the shard is another broker's now, or was read again
         if what == EXPIRE:
             self._remove(shard, shard.state.expire(self._runtime.wall_ms(), self._retention_ms))
-            self._timers.schedule(name, self._check_interval_ms)
+            self._timers.schedule(name, EXPIRE_ON_MS if shard.state.is_expiring else self._check_interval_ms)
             return
         if isinstance(what[0], str):
             self.consumer_groups.fired(shard, *what)

@@ -17,6 +17,8 @@ from .members import Protocols
 from .offsets import Offsets
 from .runtime import Record
 
+EXPIRED_A_TURN = 200  # groups, so that a turn of the loop takes some milliseconds
+
 
 class GroupShard:
     """The `ShardState` of a shard of `__consumer_offsets`.
@@ -32,6 +34,7 @@ class GroupShard:
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.offsets = Offsets()
         self.deleted_topics: dict[str, None] = {}  # while the shard was read: their offsets are yet to be removed
+        self._to_expire: list[str] = []  # groups that this round of `expire` has not come to
         self._new_group = new_group
         self._changed = changed
         self._on_loaded = on_loaded
@@ -134,22 +137,38 @@ class GroupShard:
         return GroupMetadataKey(group=group_id), None
 
     def expire(self, now_ms: int, retention_ms: int) -> list[Record]:
-        """Records that remove expired offsets, and groups without members and offsets."""
+        """Records that remove expired offsets, and groups without members and offsets, of the next EXPIRED_A_TURN
+        groups. `is_expiring` then says whether there are more of this round."""
+        if not self._to_expire:
+            self._to_expire = [*self.groups, *self.consumer_groups]
         records: list[Record] = []
-        for group_id, group in self.groups.items():
-            found = self._expired(group, now_ms, retention_ms)
-            records += found
-            left = sum(map(len, self.offsets.of_group(group_id).values())) - len(found)
-            is_used = left or self.offsets.pending.has_group(group_id) or group.pending_join
-            if group.state is State.EMPTY and not is_used:
-                records.append(self.tombstone(group_id))
-        for group_id, consumers in self.consumer_groups.items():
-            used = consumers.subscribed_names()
-            found = self.offsets.expired(group_id, now_ms, retention_ms, None, used)
-            records += found
-            left = sum(map(len, self.offsets.of_group(group_id).values())) - len(found)
-            if not consumers.members and not left and not self.offsets.pending.has_group(group_id):
-                records += consumers.tombstones()
+        for group_id in self._to_expire[:EXPIRED_A_TURN]:
+            if (group := self.groups.get(group_id)) is not None:
+                records += self._expired_classic(group_id, group, now_ms, retention_ms)
+            elif (consumers := self.consumer_groups.get(group_id)) is not None:
+                records += self._expired_consumers(group_id, consumers, now_ms, retention_ms)
+        del self._to_expire[:EXPIRED_A_TURN]
+        return records
+
+    @property
+    def is_expiring(self) -> bool:
+        return bool(self._to_expire)
+
+    def _expired_classic(self, group_id: str, group: Group, now_ms: int, retention_ms: int) -> list[Record]:
+        records = self._expired(group, now_ms, retention_ms)
+        left = sum(map(len, self.offsets.of_group(group_id).values())) - len(records)
+        is_used = left or self.offsets.pending.has_group(group_id) or group.pending_join
+        if group.state is State.EMPTY and not is_used:
+            records.append(self.tombstone(group_id))
+        return records
+
+    def _expired_consumers(
+        self, group_id: str, consumers: ConsumerGroup, now_ms: int, retention_ms: int
+    ) -> list[Record]:  # fmt: skip
+        records = self.offsets.expired(group_id, now_ms, retention_ms, None, consumers.subscribed_names())
+        left = sum(map(len, self.offsets.of_group(group_id).values())) - len(records)
+        if not consumers.members and not left and not self.offsets.pending.has_group(group_id):
+            records += consumers.tombstones()
         return records
 
     def _expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Record]:

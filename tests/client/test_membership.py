@@ -11,7 +11,6 @@ import pytest
 from isthmus.client.membership import Heart, Polls
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
-
 DEADLINE_S = 20.0
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from isthmus.core_broker.cluster.controller import DeleteTopics
+from isthmus.core_broker.coordinators import group_shard
+from isthmus.core_broker.coordinators.group_shard import GroupShard
 from isthmus.core_broker.coordinators.runtime import NO_PRODUCER
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.storage.log.log import Log
@@ -182,6 +188,27 @@ async def test_how_long_an_offset_lives_is_kept_over_a_restart(desk: Desk, /) ->
     await desk.sim.sleep(61)
     assert (await desk.fetched("brief"))[0] == -1
     assert (await desk.fetched("ever"))[0] == 3
+
+
+@run_by(simulated, options={"offsets.retention.check.interval.ms": "20000"})
+async def test_many_groups_grow_old_in_turns(desk: Desk, /, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_shard, "EXPIRED_A_TURN", 2)
+    real, turns = GroupShard.expire, []
+
+    def expire(self: GroupShard, now_ms: int, retention_ms: int) -> list[Any]:
+        records = real(self, now_ms, retention_ms)
+        turns.append({key.group for key, _ in records})
+        return records
+
+    monkeypatch.setattr(GroupShard, "expire", expire)
+    for number in range(5):
+        await desk.ask(commit_request(1, group=f"brief-{number}", retention_ms=1_000), 2)
+    await desk.commit(1, group="ever")
+    await desk.sim.sleep(30)  # one round
+    gone = [each for each in turns if each]
+    assert sorted(map(len, gone)) == [1, 2, 2] and len(set.union(*gone)) == 5
+    listed = await desk.ask(lsg.Request(), 4)
+    assert [group.group_id for group in listed.groups] == ["ever"]
 
 
 def codes(answer: od.Response) -> tuple[int, list[int]]:
