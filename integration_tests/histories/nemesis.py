@@ -63,7 +63,7 @@ def _make_room(cluster: Cluster, node: int, _: Sequence[str]) -> None:
 def _move(cluster: Cluster, topics: Sequence[str], within_s: float) -> None:
     """Begin to move all partitions of the topics, and of the coordinators', to the nodes that are not emptied.
 
-    Raises ClientError or KafkaError.
+    Raises ClientError or KafkaError: also where the node that was asked does not know the topics yet.
     """
 
     async def run() -> None:
@@ -77,6 +77,8 @@ def _move(cluster: Cluster, topics: Sequence[str], within_s: float) -> None:
                     first = each.partition_index % len(NODES)
                     nodes = [node for node in NODES[first:] + NODES[:first] if node not in cluster.emptied]
                     wanted[TopicPartition(told.name, each.partition_index)] = nodes
+            if unknown := set(topics) - {tp.topic for tp in wanted}:
+                raise ClientError(f"a node that lags behind does not know {', '.join(sorted(unknown))}")
             await admin.alter_partition_reassignments(wanted)
         finally:
             await client.close()
