@@ -94,7 +94,10 @@ def _empty(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
 
 def _fill(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
     cluster.emptied.pop(node, None)
+    _give_back(cluster, topics)
 
+
+def _give_back(cluster: Cluster, topics: Sequence[str]) -> None:
     def moved() -> bool:
         try:
             _move(cluster, topics, SETTLE_S)
@@ -102,9 +105,10 @@ def _fill(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
             return False
         return True
 
-    until(moved, f"node {node} is given replicas again", SETTLE_S)
+    until(moved, "nodes are given their replicas again", SETTLE_S)
 
 
+MOVED_AWAY = "moved away"
 Deed = Callable[[Cluster, int, Sequence[str]], None]  # the topics
 # In this order, consecutive seeds begin with different faults.
 FAULTS: dict[str, tuple[Deed, Deed]] = {
@@ -122,7 +126,7 @@ FAULTS: dict[str, tuple[Deed, Deed]] = {
         lambda cluster, node, _: cluster.nodes[node].shut_down(),
         lambda cluster, node, _: cluster.restart(node),
     ),
-    "moved away": (_empty, _fill),
+    MOVED_AWAY: (_empty, _fill),
 }
 ENDING = ("kill", "full disk", "shutdown")  # may end the process
 
@@ -175,6 +179,9 @@ class Nemesis:
 
     async def run(self, planned: list[Planned]) -> None:
         await asyncio.gather(*map(self._do, planned))
+        if any(each.kind == MOVED_AWAY for each in planned):
+            # A request to empty a node whose answer nobody heard may be done after that to fill it again.
+            await asyncio.to_thread(_give_back, self._cluster, self._topics)
 
     async def _do(self, planned: Planned) -> None:
         await asyncio.sleep(planned.at_s - self._now_s())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,9 @@ from isthmus.client import Client, Producer, TopicPartition
 from isthmus.client.errors import ClientError, OperationTimeout, ProducerFailed, ProducerFenced, TransactionAborted
 from isthmus.protocol.errors import KafkaError
 
+# A call of librdkafka is given up that takes no notice of its timeout, as send_offsets_to_transaction does when the
+# group's coordinator goes out of the metadata (its issues 5456 and 5511): it waits until another node comes or goes.
+HANGS_S = 3 * ANSWER_S
 FENCED = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.PRODUCER_FENCED)
 
 
@@ -84,15 +89,44 @@ class LibrdkafkaWriter:
 
     async def _step(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
-            await asyncio.to_thread(step, *arguments)
+            async with asyncio.timeout(HANGS_S):
+                await _in_thread(step, *arguments)
         except confluent_kafka.KafkaException as error:
             raise _kind(error) from None
+        except TimeoutError:
+            raise Over(f"{step.__name__} has not returned after {HANGS_S:g} s", fenced=False) from None
 
     async def close(self) -> None:
         if self._polls:
             self._polls.cancel()
         self._producer.purge()
         self._producer.poll(0)
+
+
+def _in_thread(step: Callable[..., None], *arguments: Any) -> asyncio.Future[None]:
+    """In a thread of its own, for which neither the loop nor the process waits."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            step(*arguments)
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _kind(error: confluent_kafka.KafkaException) -> Doomed | Later | Over:
