@@ -13,6 +13,7 @@ import random
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -60,31 +61,36 @@ def _make_room(cluster: Cluster, node: int, _: Sequence[str]) -> None:
     cluster.restart(node)  # a full disk may end a broker
 
 
-def _move(cluster: Cluster, topics: Sequence[str], within_s: float) -> None:
-    """Begin to move all partitions of the topics, and of the coordinators', to the nodes that are not emptied.
+def _move(cluster: Cluster, topics: Sequence[str], within_s: float) -> bool:
+    """Begin to move all partitions of the topics, and of the coordinators', to the nodes that are not emptied; whether
+    all of them had been there before, and were to stay.
 
     Raises ClientError or KafkaError: also where the node that was asked does not know the topics yet.
     """
 
-    async def run() -> None:
+    async def run() -> bool:
         client = Client(cluster.bootstrap, "nemesis")
         try:
             await client.start(within_s * 1000)
             admin = Admin(client, int(within_s * 1000))
-            wanted = {}
+            wanted, away = {}, False
+            leaving = [tp for tp, move in (await admin.list_partition_reassignments()).items() if move.removing]
             for told in await admin.all_topics():
                 for each in told.partitions if told.name in (*topics, *COORDINATORS_TOPICS) else ():
                     first = each.partition_index % len(NODES)
                     nodes = [node for node in NODES[first:] + NODES[:first] if node not in cluster.emptied]
-                    wanted[TopicPartition(told.name, each.partition_index)] = nodes
+                    tp = TopicPartition(told.name, each.partition_index)
+                    wanted[tp] = nodes
+                    away |= tp in leaving or set(each.replica_nodes) != set(nodes)
             if unknown := set(topics) - {tp.topic for tp in wanted}:
                 raise ClientError(f"a node that lags behind does not know {', '.join(sorted(unknown))}")
             await admin.alter_partition_reassignments(wanted)
+            return not away
         finally:
             await client.close()
 
     with cluster.moving:
-        asyncio.run(run())
+        return asyncio.run(run())
 
 
 def _empty(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
@@ -94,18 +100,15 @@ def _empty(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
 
 def _fill(cluster: Cluster, node: int, topics: Sequence[str]) -> None:
     cluster.emptied.pop(node, None)
-    _give_back(cluster, topics)
+    until(lambda: _moves_back(cluster, topics) is not None, f"node {node} is given replicas again", SETTLE_S)
 
 
-def _give_back(cluster: Cluster, topics: Sequence[str]) -> None:
-    def moved() -> bool:
-        try:
-            _move(cluster, topics, SETTLE_S)
-        except (KafkaError, ClientError):  # another fault lasts: the controller's disk may be full
-            return False
-        return True
-
-    until(moved, "nodes are given their replicas again", SETTLE_S)
+def _moves_back(cluster: Cluster, topics: Sequence[str]) -> bool | None:
+    """See `_move`. None: another fault lasts; for example, the controller's disk is full."""
+    try:
+        return _move(cluster, topics, SETTLE_S)
+    except (KafkaError, ClientError):
+        return None
 
 
 MOVED_AWAY = "moved away"
@@ -180,8 +183,10 @@ class Nemesis:
     async def run(self, planned: list[Planned]) -> None:
         await asyncio.gather(*map(self._do, planned))
         if any(each.kind == MOVED_AWAY for each in planned):
-            # A request to empty a node whose answer nobody heard may be done after that to fill it again.
-            await asyncio.to_thread(_give_back, self._cluster, self._topics)
+            # A request to empty a node whose answer nobody heard may be done after that to fill it again, and Kafka
+            # does nothing of a move back while the move away is under way.
+            back = partial(_moves_back, self._cluster, self._topics)
+            await asyncio.to_thread(until, back, "all nodes have their replicas again", SETTLE_S)
 
     async def _do(self, planned: Planned) -> None:
         await asyncio.sleep(planned.at_s - self._now_s())
