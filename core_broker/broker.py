@@ -241,13 +241,14 @@ class Broker:
         for elections in (groups.host.elections, transactions.host.elections):
             replicas.came_back.add(elections.came_back)
             replicas.went_offline.add(elections.went_offline)
+        own_id = runtime.uuid()
         self._lifecycle = Lifecycle(
             self.node_id,
             image,
             config,
             heartbeats.request,
             metadata_changed=metadata.changed,
-            incarnation_id=runtime.uuid(),
+            incarnation_id=logs.last_process.successor_id or own_id,
             directory_id=uuid_from_str(logs.directory_id),
             endpoints={
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners

@@ -45,7 +45,8 @@ class Lifecycle:
     metadata_changed: returns when more may have been applied.
 
     broker_epoch: of this process, -1 before it is registered. previous_epoch: of the process before it if nothing that
-    it had written is lost, else -1. keep_epoch: saves the new one for the next start. directory_id: 16 bytes.
+    it had written is lost, else -1. keep_epoch: saves the new one, and the incarnation's id, for the next start.
+    directory_id: 16 bytes.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Lifecycle:
         endpoints: Mapping[str, Endpoint],
         features: Mapping[str, tuple[int, int]],
         previous_epoch: int,
-        keep_epoch: Callable[[int], Awaitable[None]],
+        keep_epoch: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
         self.broker_epoch = -1
         self._node_id = node_id
@@ -132,7 +133,7 @@ class Lifecycle:
         self.broker_epoch = answer.broker_epoch
         self._is_fenced = True
         try:
-            await self._keep_epoch(self.broker_epoch)
+            await self._keep_epoch(self.broker_epoch, self._incarnation_id)
         except KafkaError as error:
             log.warning("%s: after the next start this broker counts as one that has lost its end", error.message)
         return None

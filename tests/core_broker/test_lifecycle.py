@@ -17,7 +17,7 @@ EPOCH = 7
 
 
 def lifecycle_of(image: MetadataImage, ask: Any, changed: Any) -> Lifecycle:
-    async def keep_epoch(epoch: int) -> None:
+    async def keep_epoch(epoch: int, incarnation_id: bytes) -> None:
         pass
 
     return Lifecycle(

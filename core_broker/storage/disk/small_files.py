@@ -13,7 +13,7 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
-BROKER_EPOCH = "broker-epoch"  # ours: the epoch of the last process, and the boot of the machine that it ran in
+BROKER_EPOCH = "broker-epoch"  # ours: the epoch of the last process, the boot of its machine, who is next
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 

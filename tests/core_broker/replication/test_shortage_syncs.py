@@ -191,7 +191,7 @@ async def test_less_than_its_leader_was_told_is_not_led_from_while_it_counts(
 @run_by(in_world)
 async def test_next_process_is_not_taken_for_one_that_has_all(world: World, /, counts: bool) -> None:
     """The controller would leave it among the eligible ones (KIP-966)."""
-    await world.logs.last_process.note(7)
+    await world.logs.last_process.note(7, bytes(16))
     await lost_as_a_follower(world, "fsync")
     await world.feed(counting([2], [1] if counts else []))
     await world.replicas.close()

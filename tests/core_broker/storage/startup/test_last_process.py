@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from isthmus.core_broker.storage.disk.errors import StorageError
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.disk.small_files import BROKER_EPOCH, CLEAN_SHUTDOWN
 from isthmus.core_broker.storage.startup.last_process import NO_EPOCH, LastProcess
+
+ID = bytes(range(16))  # of an incarnation
 
 
 def next_process(folder: Path, boot_id: str | None = None) -> LastProcess:
@@ -23,7 +28,7 @@ def next_process(folder: Path, boot_id: str | None = None) -> LastProcess:
 
 def left(folder: Path, *, clean: bool = False, doubt: bool = False, boot_id: str | None = None) -> None:
     process = next_process(folder, boot_id)
-    asyncio.run(process.note(7))
+    asyncio.run(process.note(7, ID))
     if doubt:
         process.doubt()
     if clean:
@@ -50,6 +55,27 @@ def test_a_killed_process_has_lost_nothing_while_the_machine_runs_on(tmp_path: P
     assert next_process(tmp_path, "second").broker_epoch == NO_EPOCH
     left(tmp_path, boot_id="")  # a system that does not tell
     assert next_process(tmp_path, "").broker_epoch == NO_EPOCH
+
+
+def test_who_follows_registers_as_the_same_incarnation_until_it_has_heard_of_its_registration(tmp_path: Path) -> None:
+    assert next_process(tmp_path, "first").successor_id is None
+    left(tmp_path, boot_id="first")
+    first = next_process(tmp_path, "first").successor_id
+    assert first is not None and first != ID
+    assert next_process(tmp_path, "first").successor_id == first, "the one before has not heard of it"
+    asyncio.run(next_process(tmp_path, "first").note(8, first))
+    assert next_process(tmp_path, "first").successor_id not in (None, first)
+    assert next_process(tmp_path, "second").successor_id is None
+
+
+def test_an_epoch_that_cannot_be_saved_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
+    left(tmp_path)
+    process = next_process(tmp_path)
+    with mock.patch.object(RealFiles, "write_atomic", side_effect=OSError(errno.ENOSPC, "full")):
+        with pytest.raises(StorageError):
+            asyncio.run(process.note(8, ID))
+    found = next_process(tmp_path)
+    assert (found.broker_epoch, found.successor_id) == (NO_EPOCH, None)
 
 
 def test_a_process_whose_disk_refused_something_may_have_lost_it(tmp_path: Path) -> None:
