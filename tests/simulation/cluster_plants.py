@@ -212,6 +212,13 @@ def power_cuts_lose_nothing(stack: contextlib.ExitStack) -> None:
     _replace(stack, SimFiles, "boot_id", lambda self: "the same")
 
 
+def registrations_without_an_answer_are_losses(stack: contextlib.ExitStack) -> None:
+    """A process after one that was registered, and ended before it heard of that, is another incarnation."""
+    from isthmus.core_broker.storage.startup import last_process
+
+    _replace(stack, last_process, "_successor", lambda found: None)
+
+
 def brokers_lead_before_they_know_themselves(stack: contextlib.ExitStack) -> None:
     """A new process opens its partitions by metadata in which its last process leads."""
     from isthmus.core_broker import lifecycle
@@ -298,6 +305,7 @@ PLANTS: dict[str, Plant] = {
     "old-leaders-go-on": old_leaders_go_on,
     "power-cuts-lose-nothing": power_cuts_lose_nothing,
     "producers-are-not-followed": producers_are_not_followed,
+    "registrations-without-an-answer-are-losses": registrations_without_an_answer_are_losses,
     "too-few-in-sync-do-not-matter": too_few_in_sync_do_not_matter,
     "truncation-to-the-high-watermark": truncation_to_the_high_watermark,
     "what-was-never-committed-stays": what_was_never_committed_stays,

@@ -118,12 +118,12 @@ INVARIANTS = (
     ),
     Invariant(
         "a cluster: what all in-sync replicas have acknowledged is not lost while one of them keeps its disk",
-        ("cluster",),
+        ("cluster", "transactions"),
         (
             "changes-count-before-they-are-agreed", "committed-without-followers", "controllers-commit-alone",
             "elections-are-always-unclean", "followers-join-behind",
-            "moves-do-not-wait", "power-cuts-lose-nothing", "those-that-lost-stay-eligible",
-            "too-few-in-sync-do-not-matter",
+            "moves-do-not-wait", "power-cuts-lose-nothing", "registrations-without-an-answer-are-losses",
+            "those-that-lost-stay-eligible", "too-few-in-sync-do-not-matter",
         ),
     ),
     Invariant(
