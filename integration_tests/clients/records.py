@@ -75,8 +75,8 @@ def topic_of(producer: str, codec: str) -> str:
 
 
 def create_topics(bootstrap: str, topics: list[str], partitions: int = 1) -> None:
-    """Topics that keep records of any age."""
+    """Topics that keep records of any age, of as many replicas as the brokers make by default."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1"}) for name in topics])
+    made = admin.create_topics([NewTopic(name, partitions, -1, config={"retention.ms": "-1"}) for name in topics])
     for future in made.values():
         future.result(20)

@@ -1,4 +1,5 @@
-"""Consumers of other people in groups by the protocol of KIP-848: they join, leave, and are killed.
+"""Consumers of other people in groups by the protocol of KIP-848: they join, leave, and are killed, and so is the
+broker that coordinates them.
 
 Each member commits what it has read. So no record is lost, none is read by two of which neither was killed, and no
 partition is given to one while another has it.
@@ -17,6 +18,7 @@ from integration_tests.clients.members import Member, overlaps, wait_until
 from integration_tests.clients.records import create_topics
 
 from .clients import go
+from .processes import GROUP, Brokers
 
 PARTITIONS, RECORDS = 6, 300  # records: of each step
 SETTINGS = {  # a member that is killed is missed soon
@@ -94,8 +96,9 @@ class _Group:
             assert len(unharmed) <= 1, f"{value} was read by {unharmed}"
 
 
-def share(bootstrap: str, libraries: Sequence[str], programs: Path, folder: Path) -> None:
-    """A member of each library, one after the other; then the first is killed, a new one comes, the second leaves.
+def share(brokers: Brokers, bootstrap: str, libraries: Sequence[str], programs: Path, folder: Path) -> None:
+    """A member of each library, one after the other; then the first is killed, then the broker that coordinates them; a
+    new one comes, the second leaves.
 
     AssertionError where a partition has two readers, or a record none.
     """
@@ -109,6 +112,10 @@ def share(bootstrap: str, libraries: Sequence[str], programs: Path, folder: Path
         [found] = admin.describe_consumer_groups([group.name]).values()
         assert found.result(30).type == ConsumerGroupType.CONSUMER
         group.end(by_kill=True)
+        group.send()
+        group.is_shared()
+        group.send()
+        brokers.restart(bootstrap, GROUP, group.name)
         group.send()
         group.is_shared()
         group.start(libraries[0])

@@ -14,9 +14,10 @@ from pathlib import Path
 from integration_tests.clients.records import create_topics
 from integration_tests.peers.peers import java_command
 
-from .processes import Brokers, last_values, produce, running, until
+from .processes import TRANSACTION, Brokers, last_values, produce, running, until
 
 DEMO = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
+APPLICATION = "word-count"
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
 LINES = [f"all streams lead to kafka {n % 7}" for n in range(200)]
 WORDS = sum(len(line.split()) for line in LINES)
@@ -52,7 +53,7 @@ def run(brokers: Brokers, folder: Path, guarantee: str, with_kills: bool = False
     for state in ("first", "second"):  # the second has the counts from the changelog alone
         properties.write_text(
             f"bootstrap.servers={bootstrap}\nstate.dir={folder / state}\ncommit.interval.ms=200\n"
-            "application.id=word-count\nauto.offset.reset=earliest\nstatestore.cache.max.bytes=0\n"
+            f"application.id={APPLICATION}\nauto.offset.reset=earliest\nstatestore.cache.max.bytes=0\n"
             f"processing.guarantee={guarantee}\nsession.timeout.ms=6000\n"
         )
         command = java_command(DEMO, str(properties), profile="streams")
@@ -63,7 +64,7 @@ def run(brokers: Brokers, folder: Path, guarantee: str, with_kills: bool = False
             with running(command, folder, state) as log:
                 send()
                 until(is_under_way, partial(found, bootstrap, log))
-                brokers.restart(bootstrap)
+                brokers.restart(bootstrap, TRANSACTION, APPLICATION)
                 until(counted, partial(found, bootstrap, log))
         with running(command, folder, state) as log:
             send()

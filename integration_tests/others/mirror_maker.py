@@ -15,7 +15,7 @@ from integration_tests.clients.records import CODECS, create_topics
 from integration_tests.peers.peers import MM2, MM2_ALONE, java_command
 
 from .clients import JVM
-from .processes import Brokers, produce, records, running, until
+from .processes import TRANSACTION, Brokers, produce, records, running, until
 
 PROPERTIES = """\
 clusters = from, to
@@ -62,7 +62,8 @@ def run(brokers: Brokers, folder: Path, options: str, with_kills: bool = False) 
     source, target = brokers(), brokers()
     create_topics(source, [TOPIC], PARTITIONS)
     properties = folder / "mm2.properties"
-    properties.write_text(PROPERTIES.format(source=source, target=target) + MM2_ALONE + options)
+    replicated = (MM2_ALONE + options).replace("factor = 1", f"factor = {brokers.replicas}")
+    properties.write_text(PROPERTIES.format(source=source, target=target) + replicated)
     command = java_command(MM2, str(properties), log="INFO", heap="1g", jvm=JVM)
 
     def send(mark: str) -> None:
@@ -94,7 +95,7 @@ def run(brokers: Brokers, folder: Path, options: str, with_kills: bool = False) 
                 send(f"{state} killed")
                 until(copied, partial(found, log))
                 send(f"{state} as its broker is killed")
-                brokers.restart(target)
+                brokers.restart(target, TRANSACTION, COPY)
                 until(copied, partial(found, log))
         send(f"{state} before")
         with running(command, folder, state) as log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,51 +13,89 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from integration_tests.brokers import die_with_parent, running_broker
-from integration_tests.peers.peers import cluster
+from integration_tests.brokers import die_with_parent, running_broker, running_cluster
+from integration_tests.peers.peers import cluster, coordinator
+from integration_tests.waiting import until as wait_until
 
+OURS = ("isthmus", "three")  # one node, three
+SIDES = (*OURS, "kafka")
+THREE = {
+    "broker.session.timeout.ms": 3_000,
+    "min.insync.replicas": 2,
+    "transaction.state.log.num.partitions": 1,  # the ids of Streams and Connect are not known beforehand: one has all
+}
+GROUP, TRANSACTION = 0, 1  # what is coordinated, as FindCoordinator has it
 STOP_TIMEOUT_S = 30.0
+MOVED_WITHIN_S = 60.0
 DONE_WITHIN_S = 90.0  # a JVM or two starting on a busy machine, too
 
 
 class Brokers:
-    """Of `isthmus` or of stock `kafka`. Made by `starting`."""
+    """A broker of `isthmus` or of stock `kafka`, or `three` of ours, for each call. Made by `starting`."""
 
-    def __init__(self, side: str, folder: Path, started: ExitStack) -> None:
-        self._side, self._folder, self._started = side, folder, started
-        self._restarts: dict[str, Callable[[], object]] = {}
+    def __init__(self, side: str, folder: Path, started: ExitStack, settings: Mapping[str, object]) -> None:
+        self._side, self._folder, self._started, self._settings = side, folder, started, settings
+        self._restarts: dict[str, Callable[[int, str], None]] = {}
+        self.replicas = 3 if side == "three" else 1  # of each partition
 
     def __call__(self) -> str:
         """Start one more, with nothing in it yet: its bootstrap address."""
-        if self._side == "kafka":
-            [node] = (made := self._started.enter_context(cluster(heap="512m"))).nodes
-
-            def restart() -> None:
-                node.kill()
-                made.start("512m")
-
-            address = made.bootstrap
-        else:
-            broker = self._started.enter_context(running_broker(self._folder / f"broker-{len(self._restarts)}"))
-
-            def restart() -> None:
-                broker.kill()
-                broker.start()
-
-            address = broker.bootstrap
+        make = {"isthmus": self._one, "three": self._three, "kafka": self._kafka}[self._side]
+        address, restart = make(self._folder / f"broker-{len(self._restarts)}")
         self._restarts[address] = restart
         return address
 
-    def restart(self, address: str) -> None:
-        """kill -9, and start it again."""
-        self._restarts[address]()
+    def _one(self, folder: Path) -> tuple[str, Callable[[int, str], None]]:
+        broker = self._started.enter_context(running_broker(folder, self._settings))
+
+        def restart(_kind: int, _key: str) -> None:
+            broker.kill()
+            broker.start()
+
+        return broker.bootstrap, restart
+
+    def _three(self, folder: Path) -> tuple[str, Callable[[int, str], None]]:
+        made = self._started.enter_context(running_cluster(folder, settings={**THREE, **self._settings}))
+
+        def asked(kind: int, key: str, but: int) -> int:
+            """What coordinates it, as the brokers but one say that run; 0 while they do not agree."""
+            found = set()
+            for number, each in made.brokers.items():
+                with contextlib.suppress(OSError):
+                    if number != but:
+                        found.add(coordinator(each.port, kind, key))
+            return found.pop() if len(found) == 1 and not found & {-1, but} else 0
+
+        def restart(kind: int, key: str) -> None:
+            was = wait_until(lambda: asked(kind, key, 0), f"{key} has a coordinator", MOVED_WITHIN_S)
+            made.brokers[was].kill()
+            wait_until(lambda: asked(kind, key, was), f"{key} has a coordinator but {was}", MOVED_WITHIN_S)
+            made.brokers[was].start()
+
+        return made.bootstrap, restart
+
+    def _kafka(self, _folder: Path) -> tuple[str, Callable[[int, str], None]]:
+        made = self._started.enter_context(cluster(properties=self._settings, heap="512m"))
+
+        def restart(_kind: int, _key: str) -> None:
+            made.nodes[0].kill()
+            made.start("512m")
+
+        return made.bootstrap, restart
+
+    def restart(self, address: str, kind: int, key: str) -> None:
+        """kill -9 what coordinates a group or transactional id, and start it again.
+
+        Of three, when another one coordinates it; AssertionError if none does.
+        """
+        self._restarts[address](kind, key)
 
 
 @contextmanager
-def starting(side: str, folder: Path) -> Iterator[Brokers]:
-    """Brokers are gone at the end."""
+def starting(side: str, folder: Path, settings: Mapping[str, object] = {}) -> Iterator[Brokers]:
+    """Brokers are gone at the end. settings: of each."""
     with ExitStack() as started:
-        yield Brokers(side, folder, started)
+        yield Brokers(side, folder, started, settings)
 
 
 @contextmanager

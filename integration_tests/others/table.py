@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from integration_tests.brokers import ROOT, running_broker
+from integration_tests.brokers import ROOT
 
 from . import consumer_groups
 from .apps import APPS, App
 from .clients import CLIENTS, Client, smoke
-from .processes import starting
+from .processes import OURS, starting
 
 PAGE = ROOT / "docs" / "reference" / "clients.md"
 RECORDS = 100
@@ -66,27 +66,41 @@ def page(rows: Iterable[str], app_rows: Iterable[str]) -> str:
     return HEAD + "".join(rows) + APPS_HEAD + "".join(app_rows) + TAIL
 
 
+def client_rows(side: str, programs: Path, folder: Path) -> list[str]:
+    rows = []
+    with starting(side, folder / "clients") as brokers:
+        bootstrap = brokers()
+        for number, client in enumerate(CLIENTS):
+            rows.append(row(client, smoke(client.build(programs), bootstrap, f"smoke-{number}", RECORDS)))
+            print(side, rows[-1], end="", flush=True)
+    with starting(side, folder / "groups", consumer_groups.SETTINGS) as brokers:
+        bootstrap = brokers()
+        for libraries in consumer_groups.GROUPS:
+            consumer_groups.share(brokers, bootstrap, libraries, programs, folder)
+            print(side, ", ".join(libraries), flush=True)
+    return rows
+
+
+def app_rows(side: str, programs: Path, folder: Path) -> list[str]:
+    rows = []
+    for number, app in enumerate(APPS):
+        own = folder / f"app-{number}"
+        own.mkdir()
+        with starting(side, own) as brokers:
+            app.run(brokers, programs, own)
+        rows.append(app_row(app))
+        print(side, rows[-1], end="", flush=True)
+    return rows
+
+
 def main() -> int:
-    rows, app_rows = [], []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with running_broker(folder / "broker") as broker:
-            for number, client in enumerate(CLIENTS):
-                seen = smoke(client.build(folder), broker.bootstrap, f"smoke-{number}", RECORDS)
-                rows.append(row(client, seen))
-                print(rows[-1], end="", flush=True)
-        with running_broker(folder / "groups", consumer_groups.SETTINGS) as broker:
-            for libraries in consumer_groups.GROUPS:
-                consumer_groups.share(broker.bootstrap, libraries, folder, folder)
-                print(", ".join(libraries), flush=True)
-        for number, app in enumerate(APPS):
-            own = folder / f"app-{number}"
-            own.mkdir()
-            with starting("isthmus", own) as brokers:
-                app.run(brokers, folder, own)
-            app_rows.append(app_row(app))
-            print(app_rows[-1], end="", flush=True)
-    PAGE.write_text(page(rows, app_rows))
+        programs = Path(name)
+        for side in OURS:  # on three the rows are the same
+            folder = programs / side
+            folder.mkdir()
+            text = page(client_rows(side, programs, folder), app_rows(side, programs, folder))
+    PAGE.write_text(text)
     return 0
 
 

@@ -1,4 +1,5 @@
-"""Applications of other people's making do on our broker as on stock Kafka, the control; the page of them is true."""
+"""Applications of other people's making do on one of our brokers and on three as on stock Kafka, the control; the page
+of them is true."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 
 from . import transactional_copier
 from .apps import APPS, App
-from .processes import starting
+from .processes import SIDES, starting
 from .table import PAGE, app_row
 
 
@@ -18,7 +19,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("side", ["isthmus", "kafka"])
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
 def test_an_app_leaves_what_it_must(app: App, side: str, programs: Path, tmp_path: Path) -> None:
     with starting(side, tmp_path) as brokers:
@@ -29,4 +30,4 @@ def test_an_app_leaves_what_it_must(app: App, side: str, programs: Path, tmp_pat
 def test_each_message_is_copied_once_by_copiers_that_abort_and_are_killed(tmp_path: Path) -> None:
     """What soak runs longer."""
     with starting("isthmus", tmp_path) as brokers:
-        transactional_copier.run(brokers(), tmp_path, kills=1)
+        transactional_copier.run(brokers, tmp_path, kills=1)

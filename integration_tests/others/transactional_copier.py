@@ -1,6 +1,7 @@
 """Kafka's own TransactionalMessageCopier, with random aborts, killed again and again: each message is copied once.
 
-One copier a partition, and two in one group, whose commits carry their membership, with a broker that is killed, too.
+One copier a partition, and two in one group, whose commits carry their membership. The broker that coordinates their
+transactions is killed, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from integration_tests.clients.records import create_topics
 from integration_tests.peers.peers import java_command
 
 from .clients import JVM
-from .processes import Brokers, produce, records, until
+from .processes import TRANSACTION, Brokers, produce, records, until
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 INPUT, OUTPUT, GROUP = "to-copy", "copied", "copiers"
@@ -30,16 +32,18 @@ TIMEOUT_MS = 5_000  # of a transaction that its copier left open
 
 
 def copy(brokers: Brokers, _programs: Path, folder: Path) -> None:
-    run(brokers(), folder, kills=4)
+    run(brokers, folder, kills=4)
 
 
-def run(bootstrap: str, folder: Path, kills: int) -> None:
-    """kills: of each partition's copier, before the one that comes to its end."""
+def run(brokers: Brokers, folder: Path, kills: int) -> None:
+    """kills: of each partition's copier, before the one that comes to its end, and has its broker killed."""
+    bootstrap = brokers()
     send(bootstrap, MESSAGES)
     chance = random.Random(1)
     for partition in range(PARTITIONS):
         for left in range(kills, -1, -1):
-            run_copier(bootstrap, partition, folder, kill_at=chance.randint(2, 6) if left else None)
+            then = None if left else partial(brokers.restart, bootstrap, TRANSACTION, name(partition))
+            run_copier(bootstrap, partition, folder, chance.randint(2, 6), then)
     check(bootstrap)
 
 
@@ -54,13 +58,19 @@ def copy_in_group(brokers: Brokers, _programs: Path, folder: Path) -> None:
             until(lambda: all(each.copied() >= BETWEEN or each.is_done() for each in copiers), states(copiers))
             assert not any(each.is_done() for each in copiers), "there was too little to copy"
             if victim is None:
-                brokers.restart(bootstrap)
+                brokers.restart(bootstrap, TRANSACTION, "in-group-0")
             else:
                 victim.kill()
             for each in copiers:
                 each.go_on()
-        until(lambda: all(each.is_done() for each in copiers), states(copiers))
+        while not all(each.is_done() for each in copiers):  # minutes, on three busy nodes: but they get on
+            until(partial(get_on, copiers, [each.copied() for each in copiers]), states(copiers))
     check(bootstrap)
+
+
+def get_on(copiers: Sequence[Copier], before: Sequence[int]) -> bool:
+    """Whether they have copied more than before, or all."""
+    return [each.copied() for each in copiers] != before or all(each.is_done() for each in copiers)
 
 
 def states(copiers: Sequence[Copier]) -> Callable[[], object]:
@@ -136,11 +146,16 @@ def command(bootstrap: str, name: str, partition: int, *options: str) -> list[st
     )  # fmt: skip
 
 
-def run_copier(bootstrap: str, partition: int, folder: Path, kill_at: int | None) -> None:
-    """To its end, or until it has told so many times how far it is; then it is killed with a transaction open."""
-    with open(folder / f"copier-{partition}.log", "ab") as errors:
+def name(partition: int) -> str:
+    return f"copier-{partition}"
+
+
+def run_copier(bootstrap: str, partition: int, folder: Path, told_before: int, then: Callable[[], None] | None) -> None:
+    """Until it has told so many times how far it is; then it is killed with a transaction open, or something is done
+    while it goes on to its end."""
+    with open(folder / f"{name(partition)}.log", "ab") as errors:
         process = subprocess.Popen(
-            command(bootstrap, f"copier-{partition}", partition), stdout=subprocess.PIPE, stderr=errors, text=True,
+            command(bootstrap, name(partition), partition), stdout=subprocess.PIPE, stderr=errors, text=True,
             preexec_fn=die_with_parent,
         )  # fmt: skip
     told = []
@@ -150,8 +165,11 @@ def run_copier(bootstrap: str, partition: int, folder: Path, kill_at: int | None
             told.append(json.loads(line))
             if told[-1].get("stage") == "ShutdownComplete":
                 break
-            if kill_at is not None and len(told) >= kill_at:
-                return
+            if len(told) == told_before:
+                if then is None:
+                    return
+                assert told[-1]["remaining"] >= MESSAGES // 3, "there was too little to copy"
+                then()
         assert told and told[-1].get("stage") == "ShutdownComplete" and not told[-1]["remaining"], told[-3:]
     finally:
         process.kill()
