@@ -50,8 +50,8 @@ APPS = (
         kafka_streams.word_count_once),
     App("MirrorMaker 2, exactly once", TOOLS, "the same in transactions; it and a broker are killed",
         mirror_maker.mirror_once),
-    App("Kafka's TransactionalMessageCopier", TOOLS, "transactions with offsets, aborted and killed at random",
-        transactional_copier.copy),
+    App("Kafka's TransactionalMessageCopier", TOOLS,
+        "transactions with offsets, aborted and killed at random; its broker killed", transactional_copier.copy),
     App("Kafka's TransactionalMessageCopier, in a group", TOOLS, "the same by two as members; their broker killed",
         transactional_copier.copy_in_group),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Client libraries of other languages: a small program of each, as its users write them, made at test time.
 
 Versions are pinned, with hashes, by each language's own lock file; nothing of the libraries is kept. A program takes a
-bootstrap address, a topic to make and a number of records, and prints one JSON object of what it saw.
+bootstrap address, a topic to make, a number of records and one of replicas, and prints one JSON object of what it saw.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def python(library: str) -> Callable[[Path], list[str]]:
 @dataclass(frozen=True)
 class Client:
     """needs: the command without which it cannot be made. groups: whether the library has consumer groups, and
-    transactions; consumer_groups: those of KIP-848, and consumer_groups.py its program."""
+    transactions; consumer_groups: those of KIP-848, and consumer_groups.py its program. tries_again: in a transaction,
+    where it cannot connect; otherwise its users are to."""
 
     name: str
     language: str
@@ -96,6 +97,7 @@ class Client:
     build: Callable[[Path], list[str]]
     groups: bool = True
     consumer_groups: bool = False
+    tries_again: bool = True
 
 
 CLIENTS = (
@@ -106,17 +108,17 @@ CLIENTS = (
     Client("kafka-python", "Python", version("kafka-python"), sys.executable, python("kafka-python")),
     Client("aiokafka", "Python", version("aiokafka"), sys.executable, python("aiokafka")),
     Client("KafkaJS", "Node", pinned("node/package-lock.json", r'node_modules/kafkajs": \{\s+"version": "(.*?)"'),
-           "npm", node),
+           "npm", node, tries_again=False),
     Client("franz-go", "Go", pinned("go/go.mod", r"twmb/franz-go v(\S+)"), "go", go("franz"), consumer_groups=True),
     Client("Sarama", "Go", pinned("go/go.mod", r"IBM/sarama v(\S+)"), "go", go("sarama")),
     Client("rskafka", "Rust", pinned("rust/Cargo.lock", r'name = "rskafka"\nversion = "(.*?)"'), "cargo", rust,
-           groups=False),
+           groups=False, tries_again=False),
 )  # fmt: skip
 
 
-def smoke(command: Sequence[str], bootstrap: str, topic: str, records: int) -> dict[str, Any]:
+def smoke(command: Sequence[str], bootstrap: str, topic: str, records: int, replicas: int) -> dict[str, Any]:
     """Run a program. codecs: all that the library has; values: of the records it read; committed: sum of offsets.
 
     transacted: what a reader sees of two transactions, of which one was aborted; transacted_offset: their group's."""
-    out = run([*command, bootstrap, topic, str(records)], HERE, RUN_TIMEOUT_S)
+    out = run([*command, bootstrap, topic, str(records), str(replicas)], HERE, RUN_TIMEOUT_S)
     return json.loads(out.splitlines()[-1])

@@ -9,9 +9,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from integration_tests.brokers import die_with_parent, running_broker, running_cluster
 from integration_tests.peers.peers import cluster, coordinator
@@ -27,34 +29,40 @@ THREE = {
 GROUP, TRANSACTION = 0, 1  # what is coordinated, as FindCoordinator has it
 STOP_TIMEOUT_S = 30.0
 MOVED_WITHIN_S = 60.0
-DONE_WITHIN_S = 90.0  # a JVM or two starting on a busy machine, too
+DONE_WITHIN_S = 240.0  # a JVM or two starting on a busy machine, too
+
+
+Restart = Callable[[int, str], float]
 
 
 class Brokers:
     """A broker of `isthmus` or of stock `kafka`, or `three` of ours, for each call. Made by `starting`."""
 
     def __init__(self, side: str, folder: Path, started: ExitStack, settings: Mapping[str, object]) -> None:
-        self._side, self._folder, self._started, self._settings = side, folder, started, settings
-        self._restarts: dict[str, Callable[[int, str], None]] = {}
+        self._side, self._started, self._settings = side, started, settings
+        self._restarts: dict[str, Restart] = {}
         self.replicas = 3 if side == "three" else 1  # of each partition
+        self.folder = folder  # below it is what they store
 
     def __call__(self) -> str:
         """Start one more, with nothing in it yet: its bootstrap address."""
         make = {"isthmus": self._one, "three": self._three, "kafka": self._kafka}[self._side]
-        address, restart = make(self._folder / f"broker-{len(self._restarts)}")
+        address, restart = make(self.folder / f"broker-{len(self._restarts)}")
         self._restarts[address] = restart
         return address
 
-    def _one(self, folder: Path) -> tuple[str, Callable[[int, str], None]]:
+    def _one(self, folder: Path) -> tuple[str, Restart]:
         broker = self._started.enter_context(running_broker(folder, self._settings))
 
-        def restart(_kind: int, _key: str) -> None:
+        def restart(_kind: int, _key: str) -> float:
             broker.kill()
+            killed_at = time.monotonic()
             broker.start()
+            return killed_at
 
         return broker.bootstrap, restart
 
-    def _three(self, folder: Path) -> tuple[str, Callable[[int, str], None]]:
+    def _three(self, folder: Path) -> tuple[str, Restart]:
         made = self._started.enter_context(running_cluster(folder, settings={**THREE, **self._settings}))
 
         def asked(kind: int, key: str, but: int) -> int:
@@ -66,29 +74,41 @@ class Brokers:
                         found.add(coordinator(each.port, kind, key))
             return found.pop() if len(found) == 1 and not found & {-1, but} else 0
 
-        def restart(kind: int, key: str) -> None:
+        def restart(kind: int, key: str) -> float:
+            wait_until(partial(is_in_sync, made.bootstrap), "the one killed before is in sync", MOVED_WITHIN_S)
             was = wait_until(lambda: asked(kind, key, 0), f"{key} has a coordinator", MOVED_WITHIN_S)
             made.brokers[was].kill()
+            killed_at = time.monotonic()
             wait_until(lambda: asked(kind, key, was), f"{key} has a coordinator but {was}", MOVED_WITHIN_S)
             made.brokers[was].start()
+            return killed_at
 
         return made.bootstrap, restart
 
-    def _kafka(self, _folder: Path) -> tuple[str, Callable[[int, str], None]]:
+    def _kafka(self, _folder: Path) -> tuple[str, Restart]:
         made = self._started.enter_context(cluster(properties=self._settings, heap="512m"))
 
-        def restart(_kind: int, _key: str) -> None:
+        def restart(_kind: int, _key: str) -> float:
             made.nodes[0].kill()
+            killed_at = time.monotonic()
             made.start("512m")
+            return killed_at
 
         return made.bootstrap, restart
 
-    def restart(self, address: str, kind: int, key: str) -> None:
-        """kill -9 what coordinates a group or transactional id, and start it again.
+    def restart(self, address: str, kind: int, key: str) -> float:
+        """kill -9 what coordinates a group or transactional id, and start it again; when it was killed, by the
+        monotonic clock.
 
-        Of three, when another one coordinates it; AssertionError if none does.
+        Of three, it is started when another one coordinates; AssertionError if none does.
         """
-        self._restarts[address](kind, key)
+        return self._restarts[address](kind, key)
+
+
+def is_in_sync(bootstrap: str) -> bool:
+    """Whether all partitions have all their replicas in sync."""
+    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics.values()
+    return all(len(each.isrs) == len(each.replicas) for topic in topics for each in topic.partitions.values())
 
 
 @contextmanager

@@ -21,13 +21,16 @@ HEAD = """\
 <!-- made by `python -m integration_tests.others.table`: do not edit -->
 # Clients that are run against the broker
 
-Other people's clients, unmodified, each in the version named: it creates a topic and lists it, produces with every
-codec it has, reads all of it in a consumer group, and commits; writes a topic and offsets of a group in a transaction
-that it aborts and in one that it commits, and reads it under read_committed. Where the library has the protocol of
-KIP-848, three of its consumers, and one of each such library together, share a topic; one is killed, one joins, one
-leaves: no record is lost, and none is read by two of which neither was killed. The same run against Apache Kafka 4.4
-must come to the same (`make soak`; those that need no other language's tools, in `make test`). The Python clients, kcat
-and Kafka's console tools are run in `make test`, each as producer and as consumer of all others' records.
+Other people's clients, unmodified, each in the version named, on one broker and on three: it creates a topic and lists
+it, produces with every codec it has, reads all of it in a consumer group, and commits; writes a topic and offsets of a
+group in a transaction that it aborts and in one that it commits, and reads it under read_committed. Of three brokers,
+each of which has all records, the one that coordinates the transactions is killed meanwhile and comes back; not with
+KafkaJS, which leaves it to its users to try again where it cannot connect. Where the library has the protocol of
+KIP-848, three of its consumers, and one of each such library together, share a topic; one is killed, then the broker
+that coordinates them; one joins, one leaves: no record is lost, and none is read by two of which neither was killed.
+The same run against one broker of Apache Kafka 4.4 must come to the same (`make soak`; those that need no other
+language's tools, in `make test`, and three brokers with librdkafka's groups). The Python clients, kcat and Kafka's
+console tools are run in `make test`, each as producer and as consumer of all others' records.
 
 | client | language | version | codecs | consumer group | KIP-848 | transactions |
 |---|---|---|---|---|---|---|
@@ -35,7 +38,8 @@ and Kafka's console tools are run in `make test`, each as producer and as consum
 APPS_HEAD = """\
 
 Applications, unmodified, run until what they leave in topics is what it must be, then stopped, given more and started
-again; the same on Apache Kafka 4.4:
+again, on one broker and on three; the same on one of Apache Kafka 4.4. Where a broker is killed, it is of three the one
+that coordinates the transactions, and another one does until it is back:
 
 | application | version | what it uses |
 |---|---|---|
@@ -71,7 +75,9 @@ def client_rows(side: str, programs: Path, folder: Path) -> list[str]:
     with starting(side, folder / "clients") as brokers:
         bootstrap = brokers()
         for number, client in enumerate(CLIENTS):
-            rows.append(row(client, smoke(client.build(programs), bootstrap, f"smoke-{number}", RECORDS)))
+            rows.append(
+                row(client, smoke(client.build(programs), bootstrap, f"smoke-{number}", RECORDS, brokers.replicas))
+            )
             print(side, rows[-1], end="", flush=True)
     with starting(side, folder / "groups", consumer_groups.SETTINGS) as brokers:
         bootstrap = brokers()

@@ -26,7 +26,7 @@ from .processes import TRANSACTION, Brokers, produce, records, until
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 INPUT, OUTPUT, GROUP = "to-copy", "copied", "copiers"
 PARTITIONS, MESSAGES, SIZE = 2, 600, 20  # messages: of a partition; size: messages of a transaction
-GROUP_MESSAGES = 10_000  # of a partition: more than a group copies between two disturbances
+GROUP_MESSAGES = 20_000  # of a partition: more than a group copies between two disturbances
 BETWEEN = 200  # messages that each copier of a group must copy between two of them
 TIMEOUT_MS = 5_000  # of a transaction that its copier left open
 
@@ -150,7 +150,7 @@ def name(partition: int) -> str:
     return f"copier-{partition}"
 
 
-def run_copier(bootstrap: str, partition: int, folder: Path, told_before: int, then: Callable[[], None] | None) -> None:
+def run_copier(bootstrap: str, partition: int, folder: Path, told_at: int, then: Callable[[], object] | None) -> None:
     """Until it has told so many times how far it is; then it is killed with a transaction open, or something is done
     while it goes on to its end."""
     with open(folder / f"{name(partition)}.log", "ab") as errors:
@@ -165,7 +165,7 @@ def run_copier(bootstrap: str, partition: int, folder: Path, told_before: int, t
             told.append(json.loads(line))
             if told[-1].get("stage") == "ShutdownComplete":
                 break
-            if len(told) == told_before:
+            if len(told) == told_at:
                 if then is None:
                     return
                 assert told[-1]["remaining"] >= MESSAGES // 3, "there was too little to copy"

@@ -16,7 +16,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Kafka's own Java client against a broker: Smoke BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it saw. */
+/** Kafka's own Java client against a broker: Smoke BOOTSTRAP TOPIC RECORDS REPLICAS. Prints one JSON object of what it saw. */
 public class Smoke {
     static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
 
@@ -24,9 +24,10 @@ public class Smoke {
         String bootstrap = arguments[0];
         String topic = arguments[1];
         int count = Integer.parseInt(arguments[2]);
+        short replicas = Short.parseShort(arguments[3]);
         String group = topic + "-readers";
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
-            admin.createTopics(List.of(new NewTopic(topic, 2, (short) 1))).all().get();
+            admin.createTopics(List.of(new NewTopic(topic, 2, replicas))).all().get();
             boolean listed = admin.listTopics().names().get().contains(topic);
             for (String codec : CODECS) {
                 produce(bootstrap, topic, codec, count);
@@ -35,7 +36,7 @@ public class Smoke {
             long committed = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().values()
                 .stream().mapToLong(each -> each.offset()).sum();
             String target = topic + "-transacted";
-            admin.createTopics(List.of(new NewTopic(target, 1, (short) 1))).all().get();
+            admin.createTopics(List.of(new NewTopic(target, 1, replicas))).all().get();
             transact(bootstrap, target, topic, count);
             List<String> transacted = consume(bootstrap, target, target + "-readers", count);
             long offset = admin.listConsumerGroupOffsets(target + "-copiers").partitionsToOffsetAndMetadata().get()

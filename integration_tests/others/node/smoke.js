@@ -1,16 +1,17 @@
-// KafkaJS against a broker: node smoke.js BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it saw.
+// KafkaJS against a broker: node smoke.js BOOTSTRAP TOPIC RECORDS REPLICAS. Prints one JSON object of what it saw.
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require('kafkajs')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
-const [bootstrap, topic, count] = [process.argv[2], process.argv[3], Number(process.argv[4])]
+const [bootstrap, topic] = [process.argv[2], process.argv[3]]
+const [count, replicationFactor] = [Number(process.argv[4]), Number(process.argv[5])]
 const codecs = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 const group = `${topic}-readers`
 
 async function main() {
-  const kafka = new Kafka({ clientId: 'kafkajs', brokers: [bootstrap], logLevel: logLevel.ERROR })
+  const kafka = new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','), logLevel: logLevel.ERROR })
   const admin = kafka.admin()
   await admin.connect()
-  await admin.createTopics({ topics: [{ topic, numPartitions: 2, replicationFactor: 1 }] })
+  await admin.createTopics({ topics: [{ topic, numPartitions: 2, replicationFactor }] })
   const listed = (await admin.listTopics()).includes(topic)
 
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
@@ -55,7 +56,7 @@ async function main() {
 // Writes count values and an offset of a group in each of two transactions, the first of which is aborted; gives what a
 // reader of committed records sees, and the offset.
 async function transact(kafka, admin, target) {
-  await admin.createTopics({ topics: [{ topic: target, numPartitions: 1, replicationFactor: 1 }] })
+  await admin.createTopics({ topics: [{ topic: target, numPartitions: 1, replicationFactor }] })
   const copiers = `${target}-copiers`
   const producer = kafka.producer({ transactionalId: copiers, idempotent: true, maxInFlightRequests: 1 })
   await producer.connect()

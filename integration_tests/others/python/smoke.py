@@ -1,5 +1,7 @@
-"""A Python client library against a broker: smoke.py LIBRARY BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it
-saw."""
+"""A Python client library against a broker: smoke.py LIBRARY BOOTSTRAP TOPIC RECORDS REPLICAS.
+
+Prints one JSON object of what it saw.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ PARTITIONS = 2
 DONE_WITHIN_S = 30.0
 
 
-def librdkafka(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
+def librdkafka(bootstrap: str, topic: str, count: int, replicas: int) -> dict[str, Any]:
     from confluent_kafka import (
         OFFSET_BEGINNING,
         Consumer,
@@ -27,7 +29,7 @@ def librdkafka(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     admin = AdminClient({**options})
 
     def create(name: str, partitions: int) -> None:
-        for answer in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        for answer in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
             answer.result(DONE_WITHIN_S)
 
     def offsets(group: str) -> int:
@@ -78,7 +80,7 @@ def librdkafka(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def kafka_python(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
+def kafka_python(bootstrap: str, topic: str, count: int, replicas: int) -> dict[str, Any]:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import NewTopic
     from kafka.structs import OffsetAndMetadata
@@ -89,7 +91,7 @@ def kafka_python(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
         [found] = admin.list_group_offsets([group]).values()
         return sum(each.offset for each in found.values())
 
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    admin.create_topics([NewTopic(topic, PARTITIONS, replicas)])
     listed = topic in admin.list_topics()
     for codec in CODECS:
         compression = None if codec == "none" else codec
@@ -113,7 +115,7 @@ def kafka_python(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     consumer.close()
 
     target = f"{topic}-transacted"
-    admin.create_topics([NewTopic(target, 1, 1)])
+    admin.create_topics([NewTopic(target, 1, replicas)])
     producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{target}-copiers")
     producer.init_transactions()
     for commits in (False, True):
@@ -136,17 +138,25 @@ def kafka_python(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     return {"codecs": CODECS, "listed": listed, "values": values, "transacted": transacted, **seen}
 
 
-async def aiokafka(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
+async def aiokafka(bootstrap: str, topic: str, count: int, replicas: int) -> dict[str, Any]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+    from aiokafka.errors import NodeNotReadyError
 
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
 
     async def offsets(group: str) -> int:
-        return sum(each.offset for each in (await admin.list_consumer_group_offsets(group)).values())
+        deadline = asyncio.get_running_loop().time() + DONE_WITHIN_S
+        while True:
+            try:
+                return sum(each.offset for each in (await admin.list_consumer_group_offsets(group)).values())
+            except NodeNotReadyError:  # it asks any broker that it once heard of, and its users are to retry
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
 
-    await admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    await admin.create_topics([NewTopic(topic, PARTITIONS, replicas)])
     listed = topic in await admin.list_topics()
     for codec in CODECS:
         compression = None if codec == "none" else codec
@@ -171,7 +181,7 @@ async def aiokafka(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
             await consumer.commit()
 
     target = f"{topic}-transacted"
-    await admin.create_topics([NewTopic(target, 1, 1)])
+    await admin.create_topics([NewTopic(target, 1, replicas)])
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{target}-copiers") as producer:
         for commits in (False, True):
             await producer.begin_transaction()
@@ -192,9 +202,10 @@ async def aiokafka(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    library, bootstrap, topic, count = *sys.argv[1:4], int(sys.argv[4])
+    library, bootstrap, topic = sys.argv[1:4]
+    count, replicas = map(int, sys.argv[4:])
     if library == "aiokafka":
-        seen = asyncio.run(aiokafka(bootstrap, topic, count))
+        seen = asyncio.run(aiokafka(bootstrap, topic, count, replicas))
     else:
-        seen = {"librdkafka": librdkafka, "kafka-python": kafka_python}[library](bootstrap, topic, count)
+        seen = {"librdkafka": librdkafka, "kafka-python": kafka_python}[library](bootstrap, topic, count, replicas)
     print(json.dumps(seen))

@@ -1,4 +1,4 @@
-// franz-go against a broker: franz BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it saw.
+// franz-go against a broker: franz BOOTSTRAP TOPIC RECORDS REPLICAS. Prints one JSON object of what it saw.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -33,8 +34,12 @@ func check(err error) {
 	}
 }
 
+func seeds(bootstrap string) kgo.Opt {
+	return kgo.SeedBrokers(strings.Split(bootstrap, ",")...)
+}
+
 func client(bootstrap string, options ...kgo.Opt) *kgo.Client {
-	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(bootstrap))...)
+	made, err := kgo.NewClient(append(options, seeds(bootstrap))...)
 	check(err)
 	return made
 }
@@ -43,13 +48,15 @@ func main() {
 	bootstrap, topic := os.Args[1], os.Args[2]
 	count, err := strconv.Atoi(os.Args[3])
 	check(err)
+	replicas, err := strconv.Atoi(os.Args[4])
+	check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	plain := client(bootstrap)
 	defer plain.Close()
 	admin := kadm.NewClient(plain)
-	_, err = admin.CreateTopic(ctx, 2, 1, nil, topic)
+	_, err = admin.CreateTopic(ctx, 2, int16(replicas), nil, topic)
 	check(err)
 	topics, err := admin.ListTopics(ctx)
 	check(err)
@@ -87,20 +94,21 @@ func main() {
 	offsets, err := admin.FetchOffsets(ctx, group)
 	check(err)
 	offsets.Each(func(each kadm.OffsetResponse) { committed += each.At })
-	transacted, offset := transact(ctx, admin, bootstrap, topic+"-transacted", topic, count)
+	transacted, offset := transact(ctx, admin, bootstrap, topic+"-transacted", topic, count, int16(replicas))
 	check(json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"codecs": names, "listed": topics.Has(topic), "values": values, "committed": committed,
 		"transacted": transacted, "transacted_offset": offset,
 	}))
 }
 
-// transact copies a part of a topic to another one, in two transactions of which one is aborted, with its offsets;
-// gives what a reader of committed records sees, and the offset of the copying group.
-func transact(ctx context.Context, admin *kadm.Client, bootstrap, target, source string, count int) ([]string, int64) {
-	_, err := admin.CreateTopic(ctx, 1, 1, nil, target)
+// transact writes a value for each record of a part of a topic to another one, in two transactions of which one is
+// aborted, with its offsets; gives what a reader of committed records sees, and the offset of the copying group.
+func transact(ctx context.Context, admin *kadm.Client, bootstrap, target, source string, count int,
+	replicas int16) ([]string, int64) {
+	_, err := admin.CreateTopic(ctx, 1, replicas, nil, target)
 	check(err)
 	group := target + "-copiers"
-	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(group),
+	session, err := kgo.NewGroupTransactSession(seeds(bootstrap), kgo.TransactionalID(group),
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(source), kgo.RequireStableFetchOffsets(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	check(err)
@@ -109,9 +117,10 @@ func transact(ctx context.Context, admin *kadm.Client, bootstrap, target, source
 			fetches := session.PollRecords(ctx, count-copied)
 			check(fetches.Err())
 			check(session.Begin())
-			fetches.EachRecord(func(record *kgo.Record) {
+			fetches.EachRecord(func(*kgo.Record) {
+				value := fmt.Sprintf("%v %d", bool(end), copied)
 				copied++
-				session.Produce(ctx, &kgo.Record{Topic: target, Value: record.Value},
+				session.Produce(ctx, &kgo.Record{Topic: target, Value: []byte(value)},
 					func(_ *kgo.Record, err error) { check(err) })
 			})
 			check(session.Client().Flush(ctx))

@@ -1,4 +1,4 @@
-// Sarama against a broker: sarama BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it saw.
+// Sarama against a broker: sarama BOOTSTRAP TOPIC RECORDS REPLICAS. Prints one JSON object of what it saw.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -74,12 +75,14 @@ func (r *reader) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 }
 
 func main() {
-	bootstrap, topic := []string{os.Args[1]}, os.Args[2]
+	bootstrap, topic := strings.Split(os.Args[1], ","), os.Args[2]
 	count, err := strconv.Atoi(os.Args[3])
+	check(err)
+	replicas, err := strconv.Atoi(os.Args[4])
 	check(err)
 	admin, err := sarama.NewClusterAdmin(bootstrap, config())
 	check(err)
-	check(admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}, false))
+	check(admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: int16(replicas)}, false))
 	topics, err := admin.ListTopics()
 	check(err)
 	_, listed := topics[topic]
@@ -125,7 +128,7 @@ func main() {
 	for _, block := range offsets.Blocks[topic] {
 		committed += block.Offset
 	}
-	transacted, offset := transact(admin, bootstrap, topic+"-transacted", topic, count)
+	transacted, offset := transact(admin, bootstrap, topic+"-transacted", topic, count, int16(replicas))
 	check(admin.Close())
 	check(json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"codecs": names, "listed": listed, "values": values, "committed": committed,
@@ -135,8 +138,9 @@ func main() {
 
 // transact writes count values and an offset of a group in each of two transactions, the first of which is aborted;
 // gives what a reader of committed records sees, and the offset.
-func transact(admin sarama.ClusterAdmin, bootstrap []string, target, source string, count int) ([]string, int64) {
-	check(admin.CreateTopic(target, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+func transact(admin sarama.ClusterAdmin, bootstrap []string, target, source string, count int,
+	replicas int16) ([]string, int64) {
+	check(admin.CreateTopic(target, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: replicas}, false))
 	group := target + "-copiers"
 	options := config()
 	options.Producer.Transaction.ID = group

@@ -1,4 +1,4 @@
-//! rskafka against a broker: smoke BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it saw.
+//! rskafka against a broker: smoke BOOTSTRAP TOPIC RECORDS REPLICAS. Prints one JSON object of what it saw.
 //! The library has no consumer groups: it reads partitions.
 
 use chrono::Utc;
@@ -10,7 +10,7 @@ use std::error::Error;
 
 const PARTITIONS: i32 = 2;
 
-async fn smoke(bootstrap: String, topic: &str, count: i64) -> Result<serde_json::Value, Box<dyn Error>> {
+async fn smoke(bootstrap: &str, topic: &str, count: i64, replicas: i16) -> Result<serde_json::Value, Box<dyn Error>> {
     let codecs = [
         ("none", Compression::NoCompression),
         ("gzip", Compression::Gzip),
@@ -18,8 +18,8 @@ async fn smoke(bootstrap: String, topic: &str, count: i64) -> Result<serde_json:
         ("lz4", Compression::Lz4),
         ("zstd", Compression::Zstd),
     ];
-    let client = ClientBuilder::new(vec![bootstrap]).build().await?;
-    client.controller_client()?.create_topic(topic, PARTITIONS, 1, 10_000).await?;
+    let client = ClientBuilder::new(bootstrap.split(',').map(str::to_owned).collect()).build().await?;
+    client.controller_client()?.create_topic(topic, PARTITIONS, replicas, 10_000).await?;
     let mut values = vec![];
     for partition in 0..PARTITIONS {
         let partition_client = client.partition_client(topic, partition, UnknownTopicHandling::Retry).await?;
@@ -55,7 +55,8 @@ async fn smoke(bootstrap: String, topic: &str, count: i64) -> Result<serde_json:
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let seen = runtime.block_on(smoke(arguments[1].clone(), &arguments[2], arguments[3].parse()?))?;
+    let (count, replicas) = (arguments[3].parse()?, arguments[4].parse()?);
+    let seen = runtime.block_on(smoke(&arguments[1], &arguments[2], count, replicas))?;
     println!("{seen}");
     Ok(())
 }
