@@ -10,6 +10,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -39,8 +40,8 @@ func main() {
 	bootstrap, group, topic := os.Args[1], os.Args[2], os.Args[3]
 	// The library has its users ask for the protocol by this name.
 	asked := context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)
-	client, err := kgo.NewClient(kgo.WithContext(asked), kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group),
-		kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(),
+	client, err := kgo.NewClient(kgo.WithContext(asked), kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(partitions("partitions_assigned")),
 		kgo.OnPartitionsRevoked(partitions("partitions_revoked")),
