@@ -31,7 +31,7 @@ SHARED_WITHIN_S = 90.0  # JVMs start on a busy machine
 # By the names that `Member` has for them.
 GROUPS = (("java",) * 3, ("confluent",) * 3, ("franz-go",) * 3, ("java", "confluent", "franz-go"))
 # franz-go 1.19.5 never looks for another coordinator when its heartbeat of KIP-848 is answered NOT_COORDINATOR
-# (`handleCoordinatorReq` in its client.go does not read the answer), so its members are lost when another one coordinates.
+# (`handleCoordinatorReq` in its client.go does not read the answer): when another one coordinates, it is lost.
 STAYS = "franz-go"
 
 
