@@ -18,6 +18,7 @@ from typing import Any
 
 SESSION_MS = 3_000
 HEARTBEAT_MS = 500
+COMMITTED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,25 @@ def confluent(bootstrap: str, group: str, topic: str, options: Options = Options
             continue
         say("record_data", value=(message.value() or b"").decode())
         if options.commits == "yes":
-            consumer.commit(message=message, asynchronous=False)
+            committed(consumer, message)
     consumer.close()
+
+
+def committed(consumer: Any, message: Any) -> None:
+    """Commit a message; again for so long, while the library says that the coordinator is not there."""
+    import confluent_kafka
+
+    codes = confluent_kafka.KafkaError
+    away = (codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR)
+    deadline = time.monotonic() + COMMITTED_WITHIN_S
+    while True:
+        try:
+            consumer.commit(message=message, asynchronous=False)
+            return
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in away or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 MEMBERS = {"isthmus": isthmus, "aiokafka": aiokafka, "kafka-python": kafka_python, "confluent": confluent}

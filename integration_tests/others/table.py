@@ -29,10 +29,10 @@ KafkaJS, which leaves it to its users to try again where it cannot connect. Wher
 KIP-848, three of its consumers, and one of each such library together, share a topic; one is killed, then the broker
 that coordinates them; one joins, one leaves: no record is lost, and none is read by two of which neither was killed. No
 broker is killed where franz-go 1.19.5 is a member: in groups of KIP-848 it gives up its partitions without a commit
-when a heartbeat is lost, and does not look for another coordinator when it is told NOT_COORDINATOR. The same run against one broker of Apache Kafka 4.4 must come to the same
-(`make soak`; those that need no other language's tools, in `make test`, and three brokers with librdkafka's groups).
-The Python clients, kcat and Kafka's console tools are run in `make test`, each as producer and as consumer of all
-others' records.
+when a heartbeat is lost, and does not look for another coordinator when it is told NOT_COORDINATOR. The same run
+against one broker of Apache Kafka 4.4 must come to the same (`make soak`; those that need no other language's tools, in
+`make test`, and three brokers with librdkafka's groups). The Python clients, kcat and Kafka's console tools are run in
+`make test`, each as producer and as consumer of all others' records.
 
 | client | language | version | codecs | consumer group | KIP-848 | transactions |
 |---|---|---|---|---|---|---|
