@@ -23,7 +23,7 @@ from isthmus.protocol.messages.consumer_protocol import (
 )
 from isthmus.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
-from .table import CLASSIC_SESSION_MS, Table
+from .table import CLASSIC_SESSION_MS, Cluster, Table
 
 ALL = {"t": [0, 1, 2, 3]}
 
@@ -87,7 +87,25 @@ def test_members_of_a_classic_group_keep_what_they_have_and_their_generation():
     assert table.has("m") == {"t": [0, 1]} and table.named(group.targets["n"]) == {"t": [2, 3]}
     assert one.classic is not None and one.classic.session_timeout_ms == CLASSIC_SESSION_MS
     assert table.timers == {("session", each): table.now_ms + CLASSIC_SESSION_MS for each in ("m", "n")}
-    assert group.metadata_hash == table.rules.topics.hash_of(["t", "gone"]) != 0
+
+
+def test_what_is_new_since_the_classic_group_was_assigned_is_given_to_a_static_member_that_upgrades_it():
+    table = Table(Cluster(t=2))
+    table.cluster.grow("t", 3)
+    decision = Decision()
+    group = upgraded(classic_group(member_row("m", [0, 1], instance="s")), table.rules, decision)
+    request = chb.Request(
+        group_id="g",
+        member_id="a",
+        instance_id="s",
+        rack_id="r",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t", "gone"],
+        topic_partitions=[],
+    )
+    heartbeat(group, request, Caller(1, "c", "/h"), table.rules, decision)
+    table.take(decision)
+    assert decision.response.member_epoch == 8 and table.told(decision.response) == {"t": [0, 1, 2]}
 
 
 def test_the_consumer_that_upgrades_a_group_is_a_member_like_any_other():
