@@ -22,7 +22,7 @@ from ..members import Member as ClassicMember
 from ..members import Members, Protocols
 from ..runtime import Record
 from . import records
-from .decision import Converted, Decision, Rules, timers_of
+from .decision import Decision, Rules, timers_of
 from .group import ConsumerGroup
 from .member import Assigned, Member, Target
 from .metadata_hash import NO_TOPICS
@@ -160,13 +160,13 @@ def downgrade(
     group: ConsumerGroup,
     leaving: Collection[Member],
     joining: Joining | None,
-    rebalances: bool,
     rules: Rules,
     decision: Decision,
 ) -> None:  # fmt: skip
-    """Add the records that make a classic group of a consumer group.
+    """Add the records that make a classic group of a consumer group. Its members are to join again.
 
-    rebalances: whether its members are to join again, as their assignments are stale.
+    (In Kafka 4.4 they are not where a static member takes the place of the last other one and the target is new: the
+    leader does not know then that it leads, and what is new is nobody's, nor do members wait for what others have.)
     """
     gone = {member.member_id for member in leaving}
     ids = list(group.members)
@@ -198,7 +198,7 @@ def downgrade(
         (GroupMetadataKey(group=group.group_id), value),
     ]
     decision.effects += [Cancel(timer) for each in (*group.members, *ids) for timer in timers_of(each)]
-    decision.classic = Converted({each.member_id: each.protocols for each in members}, rebalances)
+    decision.classic = {each.member_id: each.protocols for each in members}
 
 
 def _to_classic(member: Member) -> ClassicMember:
