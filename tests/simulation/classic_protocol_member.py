@@ -41,7 +41,8 @@ Topics = Mapping[str, tuple[bytes, int]]  # by name: id and number of partitions
 
 
 class ClassicProtocolMember:
-    """epoch: its generation; JOINING until it is a member."""
+    """epoch: its generation; JOINING until it is a member. knows_leaving: the coordinator knows, and waits for it, that
+    it still has what it is to give back."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -52,7 +53,7 @@ class ClassicProtocolMember:
         self._must_join = False
         self._gives_back = False  # and joins again then
         self._is_of_consumer_group = False
-        self._knows_leaving = False  # the coordinator knows that it still has what it is to give back
+        self.knows_leaving = True
         self._joined_for: tuple[str, ...] = ()  # the topics it wanted then
         self._leads_for: Topics | None = None  # what it has assigned, if it leads
 
@@ -65,7 +66,7 @@ class ClassicProtocolMember:
         """
         if self._is_joining and not self._is_of_consumer_group:
             return False
-        if place in self._life.leaving and not self._knows_leaving:
+        if place in self._life.leaving and not self.knows_leaving:
             return False
         return self._is_fresh
 
@@ -153,6 +154,8 @@ class ClassicProtocolMember:
             protocol_type="consumer",
             protocols=[jg.JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata)],
         )
+        if self.member_id == NOBODY:
+            life.joins()
         self._must_join = self._is_joining = True
         self._joined_for = tuple(topics)
         joined = await life.coordinated(jg.API, request, JOIN_VERSION, JOIN_TIMEOUT_S)
@@ -198,10 +201,12 @@ class ClassicProtocolMember:
         answer = await life.coordinated(sg.API, request, SYNC_VERSION, JOIN_TIMEOUT_S)
         if answer is None or answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS or not self._told(answer.error_code):
             return
+        if life.sim.loop.time() >= now_s + min(SESSION_S, life.member.rebalance_s):
+            return  # one that hung takes an old answer for a lost one
         self._heard_s = now_s
         self._must_join = self._is_joining = False
         self._is_of_consumer_group = joined.leader == NOBODY
-        self._knows_leaving = self._is_of_consumer_group and was_fresh
+        self.knows_leaving = self._is_of_consumer_group and was_fresh
         life.sim.counters["synced_in_consumer_groups"] += self._is_of_consumer_group
         life.sim.counters["synced_in_classic_groups"] += not self._is_of_consumer_group
         image = life.member.cluster.image() or image

@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from .consuming import Life, Subscription
 
 HEARTBEAT_VERSION = 1
+LOST = 0.02  # of the answers: its connection breaks while they are on the way
 LEAVING, PAUSED = -1, -2  # epochs that members send
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)  # it begins anew
 NO_GROUP = ErrorCode.GROUP_ID_NOT_FOUND  # to a member that has lost its place, and whose group is a classic one by now
 
 
 class ConsumerProtocolMember:
-    """epoch: JOINING until it is a member."""
+    """epoch: JOINING until it is a member. knows_leaving: the coordinator knows what it is still to give back."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
         self.epoch = JOINING
+        self.knows_leaving = True
         self.member_id = f"{life.name}-{life.random.randrange(1 << 32):08x}"
         self._latest_epoch = JOINING
         self._heard_s = 0.0  # when the last heartbeat was sent that was answered
@@ -58,12 +60,14 @@ class ConsumerProtocolMember:
         owned = set(life.owned)
         if is_full or owned != self._told or life.random.random() < 0.3:
             request.topic_partitions = topics_of(owned)
+        if self.epoch == JOINING:
+            life.joins()
         now_s = life.sim.loop.time()
         if self._unanswered_s is None:
             self._unanswered_s = now_s
         self._told = None  # unless it is answered
         answer = await life.coordinated(chb.API, request, HEARTBEAT_VERSION)
-        if answer is None:
+        if answer is None or life.random.random() < LOST:
             return
         code = answer.error_code
         if code == ErrorCode.FENCED_INSTANCE_ID:

@@ -147,9 +147,6 @@ class Life:
         self._process = self.machine.start()
         self.random = self._process.runtime.random
         self.is_classic = self.random.random() < self.ledger.classic_share
-        if member.instance is not None:  # where either is classic, the coordinator does not wait for the one before
-            for each in member.lives:
-                each.may_be_replaced |= each.is_classic or self.is_classic
         self._part = ClassicProtocolMember(self) if self.is_classic else ConsumerProtocolMember(self)
         self.task = self.sim.loop.create_task(self._ending(self._process))
 
@@ -194,6 +191,14 @@ class Life:
         if self.random.random() < 0.7:
             await self._part.beat()
 
+    def joins(self) -> None:
+        """It asks to be a member. Where either speaks the classic protocol, the coordinator gives it the place of
+        another process of a static member at once, even of a later one."""
+        self.may_be_replaced = False
+        if self.member.instance is not None:
+            for each in self.member.lives:
+                each.may_be_replaced |= each is not self and (each.is_classic or self.is_classic)
+
     def take(self, given: set[Place]) -> bool:
         """What it is to have from now on; whether it has to give something back that it had not before."""
         for place in sorted(given - self.owned):
@@ -222,7 +227,10 @@ class Life:
 
     async def _commit(self) -> None:
         """Go one step on in a partition, and say so."""
-        place = self.random.choice(sorted(self.owned))
+        places = self.owned if self._part.knows_leaving else self.owned - self.leaving
+        if not places:
+            return
+        place = self.random.choice(sorted(places))
         if place not in self._positions and not await self._fetch():
             return
         if place not in self.owned:

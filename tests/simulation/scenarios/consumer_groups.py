@@ -25,6 +25,7 @@ from ..cluster_watch import Watch
 from ..consuming import Member
 from ..group_ledger import AGAIN, HEARTBEAT_S, NO_OFFSET, SESSION_S, Ledger, Place
 from ..late_messages import LateMessages
+from ..rare_states import counted
 from ..runner import Simulation
 from ..wire import ask
 
@@ -42,9 +43,14 @@ LIMIT_S = 1_500.0
 
 async def consumer_groups(sim: Simulation) -> None:
     sim.loop.kernel.limit_s = LIMIT_S
-    chance = sim.random
-    is_durable = chance.random() < 0.3
+    is_durable = sim.random.random() < 0.3
     brokers = new_cluster(sim, is_durable)
+    with counted(sim.counters):
+        await run_groups(sim, brokers, is_durable)
+
+
+async def run_groups(sim: Simulation, brokers: Cluster, is_durable: bool) -> None:
+    chance = sim.random
     await brokers.form()
     for topic, count in TOPICS.items():
         await brokers.make_topic(topic, count, {"min.insync.replicas": str(MIN_INSYNC)})
@@ -89,6 +95,7 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
         "group.consumer.min.heartbeat.interval.ms": str(int(HEARTBEAT_S * 1000)),
         "group.consumer.heartbeat.interval.ms": str(int(HEARTBEAT_S * 1000)),
         "group.consumer.assignment.interval.ms": chance.choice(("0", "1000")),
+        "group.initial.rebalance.delay.ms": chance.choice(("0", "500")),
         "group.consumer.assignors": chance.choice(("uniform,range", "range,uniform")),
     }
     if chance.random() < 0.5:
