@@ -123,6 +123,19 @@ def conversions_forget_what_members_have(stack: contextlib.ExitStack) -> None:
     _replace(stack, migration, "_from_classic", from_classic)
 
 
+def classic_members_give_back_at_once(stack: contextlib.ExitStack) -> None:
+    """Of what a classic member is to give back nobody knows that it still has it."""
+    from isthmus.core_broker.coordinators.consumer_groups import classic_members
+
+    real = classic_members.reconcile
+
+    def reconcile(group: Any, member: Any, *rest: Any) -> Any:
+        target_epoch, target, changed, _, rules, decision = rest
+        return real(group, member, target_epoch, target, changed, {}, rules, decision)
+
+    _replace(stack, classic_members, "reconcile", reconcile)
+
+
 # --- What is told and what is read ------------------------------------------------------------------------------------
 
 
@@ -194,6 +207,7 @@ def cut_off_coordinators_hear_members(stack: contextlib.ExitStack) -> None:
 
 PLANTS: dict[str, Plant] = {
     "assigned-before-they-are-revoked": assigned_before_they_are_revoked,
+    "classic-members-give-back-at-once": classic_members_give_back_at_once,
     "commits-of-any-member": commits_of_any_member,
     "conversions-forget-what-members-have": conversions_forget_what_members_have,
     "cut-off-coordinators-hear-members": cut_off_coordinators_hear_members,

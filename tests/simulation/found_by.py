@@ -11,6 +11,7 @@ FOUND_BY = {
     "append-without-expected-offset": "wire-mirror",
     "assigned-before-they-are-revoked": "consumer-groups",
     "changes-count-before-they-are-agreed": "cluster",
+    "classic-members-give-back-at-once": "consumer-groups",
     "clean-stop-not-synced": "data-directory",
     "cleaned-segment-not-synced": "compaction",
     "commits-answered-before-they-are-safe": "groups",

@@ -169,8 +169,9 @@ INVARIANTS = (
     Invariant(
         "consumer groups: a partition is one member's at a time, by all that members can know", ("consumer-groups",),
         (
-            "assigned-before-they-are-revoked", "conversions-forget-what-members-have",
-            "moves-forget-what-members-have", "static-members-do-not-wait", "what-is-given-back-is-free",
+            "assigned-before-they-are-revoked", "classic-members-give-back-at-once",
+            "conversions-forget-what-members-have", "moves-forget-what-members-have",
+            "static-members-do-not-wait", "what-is-given-back-is-free",
         ),
     ),
     Invariant(
