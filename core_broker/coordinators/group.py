@@ -103,18 +103,17 @@ class Group:
         if len(self.members) > self._max_size:
             self._on(Event.TOO_LARGE)
 
-    def converted(self, protocols: Mapping[str, Protocols], rebalances: bool) -> None:
-        """The group was a consumer group until now. protocols: those of each member, which the record does not have.
+    def converted(self, protocols: Mapping[str, Protocols]) -> None:
+        """The group was a consumer group until now: its members are to join again.
 
-        rebalances: whether its members are to join again.
+        protocols: those of each member, which the record does not have.
         """
         for member in self.members:
             self.members.update(
                 member, protocols[member.member_id], member.rebalance_timeout_ms, member.session_timeout_ms
             )
             self._start_session_timer(member)
-        if rebalances:
-            self._on(Event.STALE)
+        self._on(Event.STALE)
 
     def refuse_waiting(self, error: ErrorCode) -> None:
         """Answer all requests that wait, as the group becomes a consumer group."""

@@ -105,10 +105,10 @@ class GroupShard:
             group = self.groups[group_id] = self._new_group(group_id)
         return group
 
-    def converted(self, group_id: str, protocols: Mapping[str, Protocols], rebalances: bool) -> None:
+    def converted(self, group_id: str, protocols: Mapping[str, Protocols]) -> None:
         """The records of a group have made a classic group of it, see `Group.converted`."""
         group = self.groups[group_id]
-        group.converted(protocols, rebalances)
+        group.converted(protocols)
         self._changed(group)
 
     def check_delete(self, group_id: str) -> None:

@@ -132,7 +132,8 @@ DIFFERENCES: dict[int, str] = {
     "has the client ask again (COORDINATOR_NOT_AVAILABLE)",
     11: "JoinGroup: a coordinator that the controller may have fenced meanwhile is NOT_COORDINATOR to members that it "
     "does not know. One that is sent again on another connection is answered REBALANCE_IN_PROGRESS; Kafka leaves "
-    "it without an answer",
+    "it without an answer. A consumer group that turns classic with a static member always rebalances; in Kafka its "
+    "leader does not know that it leads, if nothing else has changed",
     12: "Heartbeat: unknown members, see JoinGroup. Where only classic members are left in a consumer group (under a "
     "migration policy without downgrades), they are told to join again for what is free or new; in Kafka nobody reads "
     "that until one joins by itself",
@@ -181,7 +182,8 @@ DIFFERENCES: dict[int, str] = {
     "them; Kafka's takes the other with heartbeats that name one, and assigns anew each time. What a member had that "
     "changes to a pattern without topics goes to the others; in Kafka nobody reads it until the group changes again. "
     "A regular expression is refused if its program takes more than a MiB of memory, and for more than 4,096 "
-    "repetitions",
+    "repetitions. A classic group that turns into a consumer group is always assigned anew; in Kafka not where a "
+    "static member does that without another subscription",
     69: "ConsumerGroupDescribe lists a group once, even if it is named twice: see DescribeGroups",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "

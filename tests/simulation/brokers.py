@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.partition_image import PartitionImage
 from isthmus.core_broker.cluster.raft.voters import ReplicaKey
 from isthmus.core_broker.start_errors import StartError
@@ -230,6 +231,15 @@ class Cluster:
                 for topic, indexes in host.broker._replicas.partitions.items():
                     found += [(number, topic, index, held) for index, held in indexes.items()]
         return found
+
+    def image(self) -> MetadataImage | None:
+        """The newest metadata that a broker has."""
+        images = [
+            host.broker._replicas._image
+            for host in self.hosts.values()
+            if host.broker is not None and host.broker._replicas is not None
+        ]
+        return max(images, key=lambda image: image.offset, default=None)
 
     def view(self, number: int, topic: str, index: int) -> PartitionImage | None:
         """A partition by the metadata that a broker has."""

@@ -95,6 +95,47 @@ def patterns_are_matched_once(stack: contextlib.ExitStack) -> None:
     _replace(stack, matching, "_to_match", to_match)
 
 
+# --- Members that keep what they are to give back; groups that go over ------------------------------------------------
+
+
+def members_may_keep_what_they_have(stack: contextlib.ExitStack) -> None:
+    """Rebalance timeouts are not counted."""
+    from isthmus.core_broker.coordinators.consumer_groups.host import ConsumerGroups
+
+    real = ConsumerGroups._schedule
+
+    def schedule(self: Any, shard: Any, group_id: str, timer: Any, delay_ms: int) -> None:
+        if timer[0] != "rebalance":
+            real(self, shard, group_id, timer, delay_ms)
+
+    _replace(stack, ConsumerGroups, "_schedule", schedule)
+
+
+def conversions_forget_what_members_have(stack: contextlib.ExitStack) -> None:
+    """Members of a classic group that becomes a consumer group have nothing."""
+    from isthmus.core_broker.coordinators.consumer_groups import migration
+
+    real = migration._from_classic
+
+    def from_classic(*args: Any) -> Any:
+        return replace(real(*args), assigned={})
+
+    _replace(stack, migration, "_from_classic", from_classic)
+
+
+def classic_members_give_back_at_once(stack: contextlib.ExitStack) -> None:
+    """Of what a classic member is to give back nobody knows that it still has it."""
+    from isthmus.core_broker.coordinators.consumer_groups import classic_members
+
+    real = classic_members.reconcile
+
+    def reconcile(group: Any, member: Any, *rest: Any) -> Any:
+        target_epoch, target, changed, _, rules, decision = rest
+        return real(group, member, target_epoch, target, changed, {}, rules, decision)
+
+    _replace(stack, classic_members, "reconcile", reconcile)
+
+
 # --- What is told and what is read ------------------------------------------------------------------------------------
 
 
@@ -166,10 +207,13 @@ def cut_off_coordinators_hear_members(stack: contextlib.ExitStack) -> None:
 
 PLANTS: dict[str, Plant] = {
     "assigned-before-they-are-revoked": assigned_before_they_are_revoked,
+    "classic-members-give-back-at-once": classic_members_give_back_at_once,
     "commits-of-any-member": commits_of_any_member,
+    "conversions-forget-what-members-have": conversions_forget_what_members_have,
     "cut-off-coordinators-hear-members": cut_off_coordinators_hear_members,
     "heartbeats-answered-before-they-count": heartbeats_answered_before_they_count,
     "member-epochs-are-not-checked": member_epochs_are_not_checked,
+    "members-may-keep-what-they-have": members_may_keep_what_they_have,
     "moves-forget-the-last-epoch": moves_forget_the_last_epoch,
     "moves-forget-what-members-have": moves_forget_what_members_have,
     "moves-forget-who-is-silent": moves_forget_who_is_silent,

@@ -1,52 +1,43 @@
-"""Members of consumer groups (KIP-848) in a few lines over the wire, and the ledger of what they own and commit.
+"""Members of consumer groups in a few lines over the wire: what each process of them owns and commits.
 
-A member owns a partition from the answer that gives it until it sends a heartbeat without it, is told that it is
-fenced, or has not been heard for as long as its coordinator waits for it. It gives partitions back slowly, and commits
-how far it is in those that it owns. Members are killed, hang until they are zombies, leave, come back, static ones
-under the same instance id, and subscribe to other topics, by name or by regular expression.
+A member owns a partition from the answer that gives it until it gives it back, is told that it is fenced, or may have
+been taken for gone. It gives partitions back slowly, sometimes never, and commits how far it is in those that it owns.
+Members are killed, hang until they are zombies, leave, come back, static ones under the same instance id, in one
+protocol or the other, and subscribe to other topics, by name or by regular expression.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from isthmus.protocol.errors import ErrorCode
-from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import find_coordinator
 from isthmus.protocol.messages import offset_commit as oc
 from isthmus.protocol.messages import offset_fetch as of
-from isthmus.protocol.primitives import uuid_to_str
 
 from .brokers import Cluster
+from .classic_protocol_member import ClassicProtocolMember
+from .consumer_protocol_member import ConsumerProtocolMember, topics_of
+from .group_ledger import AGAIN, HEARTBEAT_S, JOINING, NO_OFFSET, SESSION_S, Ledger, Place, ReplacedError
 from .hosts import Process, ProcessKilled
-from .runner import Simulation
 from .wire import Wire, connect
 
-SESSION_S = 6.0  # of all members, by the options of the cluster
-HEARTBEAT_S = 1.0
 ANSWER_TIMEOUT_S = 5.0
 REBALANCE_S = (2.0, 20.0)  # of a member, in which it is to give partitions back; not all do in the first
-COMMIT_VERSION, FETCH_VERSION, HEARTBEAT_VERSION = 10, 10, 1
-JOINING, LEAVING, PAUSED = 0, -1, -2  # epochs that members send
-NO_OFFSET = -1
-AGAIN = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
-FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)  # by a heartbeat: it begins anew
-REPLACED = (ErrorCode.FENCED_INSTANCE_ID,)
+NEVER_GIVES_BACK = 0.1  # of the times that a member is to
+COMMIT_VERSION, FETCH_VERSION = 10, 10
 STALE = (  # of commits and fetches: a heartbeat will tell what is wrong, or a broker does not know a topic yet
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-Place = tuple[bytes, int]  # topic id and partition
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,50 +52,6 @@ SUBSCRIPTIONS = (
     Subscription(regex="e.*"),
     Subscription(("errors",), "ev.*"),
 )
-
-
-class ReplacedError(Exception):
-    """Another life of a static member has taken its place."""
-
-
-@dataclass(slots=True)
-class Ledger:
-    """What the members of one group have been told. acked: the furthest committed offset that was acknowledged."""
-
-    sim: Simulation
-    group: str
-    owners: dict[Place, Life] = field(default_factory=dict)  # who was given it last
-    acked: dict[Place, int] = field(default_factory=dict)
-    sent: dict[Place, int] = field(default_factory=dict)
-
-    def given(self, place: Place, life: Life) -> None:
-        before = self.owners.get(place)
-        if before is not None and before is not life:
-            assert not before.has(place), (
-                f"{name(place)} of {self.group} is {before.name}'s in epoch {before.epoch}, and is given to "
-                f"{life.name} in epoch {life.epoch}"
-            )
-            self.sim.counters["handed_over"] += 1
-        self.owners[place] = life
-
-    def told(self, place: Place, offset: int, acked_before: int) -> None:
-        """A committed offset was read. acked_before: what had been acknowledged when it was asked for."""
-        assert offset >= acked_before, f"{name(place)} of {self.group}: {offset} is told after {acked_before}"
-        assert offset <= self.sent.get(place, NO_OFFSET), f"{name(place)} of {self.group}: {offset} was never committed"
-        self.acked[place] = max(offset, self.acked.get(place, NO_OFFSET))
-
-    def committed(self, place: Place, offset: int, life: Life, owner_then: Life | None) -> None:
-        """owner_then: who had been given the partition last when the commit was sent."""
-        assert owner_then is life, (
-            f"{life.name} has committed {offset} of {name(place)} of {self.group} though it is "
-            f"{owner_then and owner_then.name}'s"
-        )
-        self.acked[place] = max(offset, self.acked.get(place, NO_OFFSET))
-        self.sim.counters["commits"] += 1
-
-
-def name(place: Place) -> str:
-    return f"{uuid_to_str(place[0])}-{place[1]}"
 
 
 class Member:
@@ -182,8 +129,7 @@ class Member:
 
 
 class Life:
-    """One process of a member. epoch: JOINING until it is a member. owned: what it may read; of that it is to give
-    `leaving` back."""
+    """One process of a member. owned: what it may read; of that it is to give `leaving` back."""
 
     def __init__(self, member: Member, number: int) -> None:
         self.member = member
@@ -191,33 +137,27 @@ class Life:
         self.ledger = member.ledger
         self.name = f"{member.label}-{number}"
         self.machine = self.sim.machine(self.name)
-        self.epoch = JOINING
         self.owned: set[Place] = set()
         self.leaving: set[Place] = set()
         self.is_last = False  # it leaves, and ends
-        self.latest_epoch = JOINING
+        self.may_be_replaced = False  # another one has its place, or will have, and may not have been told so yet
         self._positions: dict[Place, int] = {}
         self._give_back_s = 0.0  # when
-        self._heard_s = 0.0  # when the last heartbeat was sent that was answered
-        self._unanswered_s: float | None = None  # when the first heartbeat was sent after it
-        self._revoked_s: float | None = None  # from when it may be counted for how long it takes to give back
-        self._told: set[Place] | None = None  # what the coordinator knows that it has; None: unsure
-        self._subscribed: Subscription | None = None
         self._wires: dict[str, Wire] = {}
         self._process = self.machine.start()
         self.random = self._process.runtime.random
-        self.member_id = f"{self.name}-{self.random.randrange(1 << 32):08x}"
+        self.is_classic = self.random.random() < self.ledger.classic_share
+        self._part = ClassicProtocolMember(self) if self.is_classic else ConsumerProtocolMember(self)
         self.task = self.sim.loop.create_task(self._ending(self._process))
+
+    @property
+    def epoch(self) -> int:
+        return self._part.epoch
 
     def has(self, place: Place) -> bool:
         """Whether the partition is its own, by all that it can know; if in doubt it is not."""
-        if place not in self.owned or not self._process.alive:
-            return False
-        until_s = self._heard_s + SESSION_S
-        for since_s in (self._unanswered_s, self._revoked_s):
-            if since_s is not None:
-                until_s = min(until_s, since_s + self.member.rebalance_s)
-        return self.sim.loop.time() < until_s
+        is_there = self._process.alive and not self.may_be_replaced
+        return is_there and place in self.owned and self._part.is_sure_of(place)
 
     async def _ending(self, process: Process) -> None:
         try:
@@ -229,11 +169,12 @@ class Life:
         try:
             while not self.is_last:
                 if self.epoch == JOINING:
-                    await self._heartbeat()
+                    await self._part.beat()
                 else:
                     await self._work()
                 await asyncio.sleep(self.random.uniform(0.0, 2 * HEARTBEAT_S) * self.random.choice((0.1, 1.0)))
-            await self._leave()
+            self.owned.clear()
+            await self._part.leave()
         except ReplacedError:
             self.sim.counters["replaced"] += 1
         finally:
@@ -248,100 +189,48 @@ class Life:
         if self.owned and self.random.random() < 0.5:
             await self._commit()
         if self.random.random() < 0.7:
-            await self._heartbeat()
+            await self._part.beat()
 
-    # --- Heartbeats ---------------------------------------------------------------------------------------------------
+    def joins(self) -> None:
+        """It asks to be a member. Where either speaks the classic protocol, the coordinator gives it the place of
+        another process of a static member at once, even of a later one."""
+        self.may_be_replaced = False
+        if self.member.instance is not None:
+            for each in self.member.lives:
+                each.may_be_replaced |= each is not self and (each.is_classic or self.is_classic)
 
-    async def _heartbeat(self) -> None:
-        subscription = self.member.subscription
-        is_full = self._told is None
-        request = chb.Request(
-            group_id=self.ledger.group,
-            member_id=self.member_id,
-            member_epoch=self.epoch,
-            instance_id=self.member.instance,
-        )
-        if is_full or subscription != self._subscribed:
-            request.subscribed_topic_names = list(subscription.names)
-            request.subscribed_topic_regex = subscription.regex
-        if is_full:
-            request.rebalance_timeout_ms = int(self.member.rebalance_s * 1000)
-        owned = set(self.owned)
-        if is_full or owned != self._told or self.random.random() < 0.3:
-            request.topic_partitions = _topics(owned)
-        now_s = self.sim.loop.time()
-        if self._unanswered_s is None:
-            self._unanswered_s = now_s
-        self._told = None  # unless it is answered
-        answer = await self._coordinated(chb.API, request, HEARTBEAT_VERSION)
-        if answer is None:
-            return
-        code = answer.error_code
-        if code in REPLACED:
-            raise ReplacedError
-        if code in FENCED:
-            self.sim.counters["fenced"] += 1
-            self._begin_anew()
-            return
-        if code == ErrorCode.UNRELEASED_INSTANCE_ID and self.epoch == JOINING:
-            self.sim.counters["unreleased"] += 1
-            return
-        assert not code or code in AGAIN, f"{self.name} was told {ErrorCode(code).name}: {answer.error_message}"
-        if not code and self.sim.loop.time() < now_s + SESSION_S:  # one that hung takes an old answer for a lost one
-            self._heard_s, since_s, self._unanswered_s = now_s, self._unanswered_s, None
-            self._told, self._subscribed = owned, subscription
-            self._take(answer, since_s)
+    def take(self, given: set[Place]) -> bool:
+        """What it is to have from now on; whether it has to give something back that it had not before."""
+        for place in sorted(given - self.owned):
+            self.owned.add(place)
+            self.ledger.given(place, self)
+            self._positions.pop(place, None)
+        leaving = self.owned - given
+        is_new = bool(leaving) and not self.leaving
+        if is_new:
+            self.sim.counters["revocations"] += 1
+            self._give_back_s = self.sim.loop.time() + self.random.choice((0.0, 1.0, 4.0)) * self.random.random()
+            if not self.is_classic and self.random.random() < NEVER_GIVES_BACK:
+                self._give_back_s = math.inf
+        self.leaving = leaving
+        return is_new
 
-    def _take(self, answer: chb.Response, since_s: float) -> None:
-        assert answer.member_epoch >= self.latest_epoch, (
-            f"{self.name} of {self.ledger.group} was in epoch {self.latest_epoch}, and is in {answer.member_epoch}"
-        )
-        self.epoch = self.latest_epoch = answer.member_epoch
-        if answer.assignment is not None:
-            given = {(each.topic_id, index) for each in answer.assignment.topic_partitions for index in each.partitions}
-            for place in sorted(given - self.owned):
-                self.owned.add(place)
-                self.ledger.given(place, self)
-                self._positions.pop(place, None)
-            leaving = self.owned - given
-            if leaving and not self.leaving:
-                self.sim.counters["revocations"] += 1
-                self._give_back_s = self.sim.loop.time() + self.random.choice((0.0, 1.0, 4.0)) * self.random.random()
-                self._revoked_s = since_s
-            self.leaving = leaving
-        if not self.leaving:
-            self._revoked_s = None
-
-    def _begin_anew(self) -> None:
-        self.epoch = JOINING
+    def lost(self) -> None:
+        """It is no member any more, and has nothing."""
+        self.sim.counters["fenced"] += 1
+        self.sim.counters["fenced_that_never_gave_back"] += bool(self.leaving) and self._give_back_s == math.inf
         self.owned.clear()
         self.leaving = set()
-        self._told = self._unanswered_s = self._revoked_s = None
         self._positions.clear()
-
-    async def _leave(self) -> None:
-        """A static member comes back, unless all is over."""
-        epoch = PAUSED if self.member.instance is not None and not self.member.is_over else LEAVING
-        is_known = self.epoch != JOINING
-        self.owned.clear()
-        request = chb.Request(
-            group_id=self.ledger.group,
-            member_id=self.member_id,
-            member_epoch=epoch,
-            instance_id=self.member.instance,
-        )
-        while is_known:
-            answer = await self._coordinated(chb.API, request, HEARTBEAT_VERSION)
-            if answer is not None and answer.error_code not in AGAIN:
-                known = (ErrorCode.NONE, *FENCED, *REPLACED)
-                assert answer.error_code in known, ErrorCode(answer.error_code).name
-                return
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
     async def _commit(self) -> None:
         """Go one step on in a partition, and say so."""
-        place = self.random.choice(sorted(self.owned))
+        places = self.owned if self._part.knows_leaving else self.owned - self.leaving
+        if not places:
+            return
+        place = self.random.choice(sorted(places))
         if place not in self._positions and not await self._fetch():
             return
         if place not in self.owned:
@@ -352,12 +241,12 @@ class Life:
         request = oc.Request(
             group_id=self.ledger.group,
             generation_id_or_member_epoch=self.epoch,
-            member_id=self.member_id,
+            member_id=self._part.member_id,
             group_instance_id=self.member.instance,
             topics=[oc.OffsetCommitRequestTopic(topic_id=place[0], partitions=[row])],
         )
         owner = self.ledger.owners.get(place)
-        answer = await self._coordinated(oc.API, request, COMMIT_VERSION)
+        answer = await self.coordinated(oc.API, request, COMMIT_VERSION)
         if answer is None:
             return
         code = answer.topics[0].partitions[0].error_code
@@ -373,12 +262,15 @@ class Life:
         acked, owned = dict(self.ledger.acked), set(self.owned)
         topics = [
             of.OffsetFetchRequestTopics(topic_id=each.topic_id, partition_indexes=each.partitions)
-            for each in _topics(owned)
+            for each in topics_of(owned)
         ]
         group = of.OffsetFetchRequestGroup(
-            group_id=self.ledger.group, member_id=self.member_id, member_epoch=self.epoch, topics=topics
+            group_id=self.ledger.group,
+            member_id=None if self.is_classic else self._part.member_id,
+            member_epoch=-1 if self.is_classic else self.epoch,
+            topics=topics,
         )
-        answer = await self._coordinated(of.API, of.Request(groups=[group], require_stable=True), FETCH_VERSION)
+        answer = await self.coordinated(of.API, of.Request(groups=[group], require_stable=True), FETCH_VERSION)
         if answer is None:
             return False
         (told,) = answer.groups
@@ -398,31 +290,23 @@ class Life:
 
     # --- The wire -----------------------------------------------------------------------------------------------------
 
-    async def _coordinated(self, api: Any, request: Any, version: int) -> Any:
+    async def coordinated(self, api: Any, request: Any, version: int = -1, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         """The answer of a coordinator, looked for each time; None where there is none, then after a pause."""
         asked = find_coordinator.Request(key=self.ledger.group)
-        found = await self._ask(self.member.cluster.any_address(), find_coordinator.API, asked, -1)
+        found = await self._ask(self.member.cluster.any_address(), find_coordinator.API, asked, -1, ANSWER_TIMEOUT_S)
         if found is None or found.error_code:
             return None
-        return await self._ask(f"{found.host}:{found.port}", api, request, version)
+        return await self._ask(f"{found.host}:{found.port}", api, request, version, timeout_s)
 
-    async def _ask(self, address: str, api: Any, request: Any, version: int) -> Any:
+    async def _ask(self, address: str, api: Any, request: Any, version: int, timeout_s: float) -> Any:
         try:
             wire = self._wires.get(address)
             if wire is None or wire.lost:
                 wire = self._wires[address] = await connect(address)
-            return await asyncio.wait_for(wire.request(api, request, version), ANSWER_TIMEOUT_S)
+            return await asyncio.wait_for(wire.request(api, request, version), timeout_s)
         except (OSError, TimeoutError):
             broken = self._wires.pop(address, None)
             if broken is not None:
                 broken.transport.abort()  # what is under way must not arrive after what comes next
             await asyncio.sleep(self.random.uniform(0.02, 0.3))
             return None
-
-
-def _topics(places: set[Place]) -> list[chb.TopicPartitions]:
-    ids = sorted({topic_id for topic_id, _ in places})
-    return [
-        chb.TopicPartitions(topic_id=each, partitions=sorted(index for topic_id, index in places if topic_id == each))
-        for each in ids
-    ]

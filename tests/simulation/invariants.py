@@ -169,8 +169,9 @@ INVARIANTS = (
     Invariant(
         "consumer groups: a partition is one member's at a time, by all that members can know", ("consumer-groups",),
         (
-            "assigned-before-they-are-revoked", "moves-forget-what-members-have", "static-members-do-not-wait",
-            "what-is-given-back-is-free",
+            "assigned-before-they-are-revoked", "classic-members-give-back-at-once",
+            "conversions-forget-what-members-have", "moves-forget-what-members-have",
+            "static-members-do-not-wait", "what-is-given-back-is-free",
         ),
     ),
     Invariant(
@@ -184,7 +185,10 @@ INVARIANTS = (
     Invariant(
         "consumer groups: in the end each partition that members want is owned, whoever died and whatever has grown",
         ("consumer-groups",),
-        ("moves-forget-who-is-silent", "patterns-are-matched-once", "silent-members-stay", "topics-grow-unseen"),
+        (
+            "members-may-keep-what-they-have", "moves-forget-who-is-silent", "patterns-are-matched-once",
+            "silent-members-stay", "topics-grow-unseen",
+        ),
     ),
     Invariant(
         "transactions: all of one counts or nothing, in all partitions and as an offset, as its producer was told",

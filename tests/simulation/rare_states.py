@@ -1,17 +1,15 @@
 """Rare branches of the quorum, of partitions and of the controller, by name, and counted where a run reaches them.
 
-A probe wraps a function of the product for one run and looks at its arguments before or after it; the product is as it
-is. `python -m tests.simulation --scenario cluster --states` prints in how many runs each was seen.
+Those of the coordinators are in `rare_group_states.py` and `rare_transaction_states.py`.
+`python -m tests.simulation --scenario cluster --states` prints in how many runs each was seen.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from isthmus.core_broker.cluster.controller import partition_change
 from isthmus.core_broker.cluster.controller.alter_partition import AlterPartition
@@ -35,47 +33,9 @@ from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
-RARE = "rare: "  # before the names, among the counters
-Seen = Iterable[str | bool]  # names of states; False for none
-
-
-class Probes:
-    """Wraps functions for as long as the stack is open. Each `see` gives the names of the states that it has seen."""
-
-    def __init__(self, stack: contextlib.ExitStack, counters: Counter[str]) -> None:
-        self._stack = stack
-        self._counters = counters
-
-    def count(self, seen: Seen) -> None:
-        for name in seen:
-            if name:
-                self._counters[f"{RARE}{name}"] += 1
-
-    def before(self, target: object, attribute: str, see: Callable[..., Seen]) -> None:
-        real = getattr(target, attribute)
-
-        @functools.wraps(real)
-        def wrapped(*args: Any, **options: Any) -> Any:
-            self.count(see(*args, **options))
-            return real(*args, **options)
-
-        self._stack.enter_context(mock.patch.object(target, attribute, wrapped))
-
-    def after(self, target: object, attribute: str, see: Callable[..., Seen]) -> None:
-        """see(result, *arguments); the result is the error where one is raised."""
-        real = getattr(target, attribute)
-
-        @functools.wraps(real)
-        def wrapped(*args: Any, **options: Any) -> Any:
-            try:
-                result = real(*args, **options)
-            except Exception as error:
-                self.count(see(error, *args, **options))
-                raise
-            self.count(see(result, *args, **options))
-            return result
-
-        self._stack.enter_context(mock.patch.object(target, attribute, wrapped))
+from .probes import Probes, Seen
+from .rare_group_states import GROUPS, watch_groups
+from .rare_transaction_states import TRANSACTIONS, watch_transactions
 
 
 @contextlib.contextmanager
@@ -87,6 +47,8 @@ def counted(counters: Counter[str], states: tuple[str, ...] = ()) -> Iterator[No
         if states is not RAFT:
             _watch_partitions(probes)
             _watch_controller(probes)
+            watch_groups(probes)
+            watch_transactions(probes)
         yield
 
 
@@ -455,5 +417,7 @@ def _watch_controller(probes: Probes) -> None:
 # scenario -> the states that its runs count
 STATES: dict[str, tuple[str, ...]] = {
     "cluster": (*RAFT, *PARTITIONS, *CONTROLLER),
+    "consumer-groups": GROUPS,
     "quorum": RAFT,
+    "transactions": TRANSACTIONS,
 }

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from .batch import Summary, run_seeds
 from .found_by import FOUND_BY, NOT_SEEN, SEEN_AT
-from .rare_states import RARE, STATES
+from .probes import RARE
+from .rare_states import STATES
 
 MOST_SEEDS = {"cluster": 400}  # in which a planted bug is to be found; in the other scenarios 200
 MOST = 200

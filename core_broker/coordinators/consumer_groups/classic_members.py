@@ -124,11 +124,8 @@ def _take(
         ]
     else:
         assert replaced is not None
-        is_stale = group.assignment_epoch < epoch
-        if not is_stale:
-            target = group.target_of(updated.member_id, updated.instance_id)
-            updated = reconcile(group, updated, group.assignment_epoch, target, changed, owned, rules, decision)
-        downgrade(group, (), Joining(updated, replaced.member_id), is_stale, rules, decision)
+        downgrade(group, (), Joining(updated, replaced.member_id), rules, decision)
+        updated = replace(updated, epoch=group.epoch)
     decision.response = jg.Response(
         member_id=updated.member_id,
         generation_id=updated.epoch,

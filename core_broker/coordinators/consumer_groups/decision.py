@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..effects import JOIN, SYNC, Cancel, Ensure, Schedule, Timer, session
 from ..members import Protocols
@@ -81,23 +81,13 @@ class Rules:
         return next(iter(self.assignors))
 
 
-class Converted(NamedTuple):
-    """A group that is a classic one from now on.
-
-    protocols: of its members by id, of which its record has only the one that was chosen. rebalances: whether they are
-    to join again.
-    """
-
-    protocols: Mapping[str, Protocols]
-    rebalances: bool
-
-
 @dataclass(slots=True)
 class Decision:
     """Records to write, as one batch; once they are replayed, timers to set, and the answer once they are committed.
 
     refreshed_at: of `Topics.changes`, up to where the group is then known to follow the topics; None: as before.
-    patterns: regular expressions to look for matches of. classic: set where the records make a classic group.
+    patterns: regular expressions to look for matches of. classic: where the records make a classic group, the protocols
+    of its members by id, of which its record has only the one that was chosen.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -105,4 +95,4 @@ class Decision:
     response: Any = None
     refreshed_at: int | None = None
     patterns: tuple[str, ...] = ()
-    classic: Converted | None = None
+    classic: Mapping[str, Protocols] | None = None

@@ -75,7 +75,7 @@ class ConsumerGroups:
             else:
                 self._timers.cancel((shard, (group_id, effect.timer)))
         if decision.classic is not None:
-            shard.state.converted(group_id, *decision.classic)
+            shard.state.converted(group_id, decision.classic)
         group = shard.state.consumer_groups.get(group_id)
         if group is None:
             return

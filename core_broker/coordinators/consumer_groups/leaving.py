@@ -36,7 +36,7 @@ def remove(group: ConsumerGroup, leaving: Sequence[Member], rules: Rules, respon
     """The group goes on without these members, under a new epoch, or as a classic group where only such are left."""
     decision = Decision(response=response)
     if leaves_classic_members_alone(group, leaving, rules):
-        downgrade(group, leaving, None, True, rules, decision)
+        downgrade(group, leaving, None, rules, decision)
         return decision
     names, matched = dict(group.names), dict(group.matched)
     for member in leaving:

@@ -22,9 +22,10 @@ from ..members import Member as ClassicMember
 from ..members import Members, Protocols
 from ..runtime import Record
 from . import records
-from .decision import Converted, Decision, Rules, timers_of
+from .decision import Decision, Rules, timers_of
 from .group import ConsumerGroup
 from .member import Assigned, Member, Target
+from .metadata_hash import NO_TOPICS
 from .topics import Topics
 
 # --- Upgrade ----------------------------------------------------------------------------------------------------------
@@ -32,6 +33,10 @@ from .topics import Topics
 
 def upgraded(classic: Group, rules: Rules, decision: Decision) -> ConsumerGroup:
     """The consumer group that a classic one becomes; the decision has the records of it.
+
+    It is as if it had no topics yet, so that a new target is made: what the classic group has assigned may be older
+    than what its members want, or than the topics. (Kafka 4.4 counts on a join that changes the subscriptions, which
+    that of a static member need not do: what is new is nobody's then.)
 
     Raises KafkaError, GROUP_ID_NOT_FOUND, where it cannot be one.
     """
@@ -41,10 +46,9 @@ def upgraded(classic: Group, rules: Rules, decision: Decision) -> ConsumerGroup:
         members = [_from_classic(each, classic, rules.topics) for each in classic.members]
     except DecodeError:
         raise _not_upgraded(classic, "because the embedded consumer protocol is malformed") from None
-    names = {name for member in members for name in member.topic_names}
     made: list[Record] = [
         *(records.subscription(group_id, member) for member in members),
-        records.group_epoch(group_id, epoch, rules.topics.hash_of(names)),
+        records.group_epoch(group_id, epoch, NO_TOPICS),
         *(records.target(group_id, member.member_id, member.assigned) for member in members),
         records.target_epoch(group_id, epoch, 0),
         *(records.current(group_id, member) for member in members),
@@ -156,13 +160,13 @@ def downgrade(
     group: ConsumerGroup,
     leaving: Collection[Member],
     joining: Joining | None,
-    rebalances: bool,
     rules: Rules,
     decision: Decision,
 ) -> None:  # fmt: skip
-    """Add the records that make a classic group of a consumer group.
+    """Add the records that make a classic group of a consumer group. Its members are to join again.
 
-    rebalances: whether its members are to join again, as their assignments are stale.
+    (In Kafka 4.4 they are not where a static member takes the place of the last other one and the target is new: the
+    leader does not know then that it leads, and what is new is nobody's, nor do members wait for what others have.)
     """
     gone = {member.member_id for member in leaving}
     ids = list(group.members)
@@ -194,7 +198,7 @@ def downgrade(
         (GroupMetadataKey(group=group.group_id), value),
     ]
     decision.effects += [Cancel(timer) for each in (*group.members, *ids) for timer in timers_of(each)]
-    decision.classic = Converted({each.member_id: each.protocols for each in members}, rebalances)
+    decision.classic = {each.member_id: each.protocols for each in members}
 
 
 def _to_classic(member: Member) -> ClassicMember:

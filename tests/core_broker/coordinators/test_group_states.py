@@ -104,7 +104,7 @@ class Seen:
         return E.NONE
 
     def converted(self) -> E:
-        self.table.group.converted({each.member_id: each.protocols for each in self.table.group.members}, True)
+        self.table.group.converted({each.member_id: each.protocols for each in self.table.group.members})
         return E.NONE
 
     def close(self) -> E:

@@ -10,12 +10,13 @@ from typing import Any
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.coordinators.consumer_groups import classic_members, leaving, matching
 from isthmus.core_broker.coordinators.consumer_groups.assignors import ASSIGNORS
-from isthmus.core_broker.coordinators.consumer_groups.decision import Converted, Decision, GroupOptions, Policy, Rules
+from isthmus.core_broker.coordinators.consumer_groups.decision import Decision, GroupOptions, Policy, Rules
 from isthmus.core_broker.coordinators.consumer_groups.group import ConsumerGroup, Resolved
 from isthmus.core_broker.coordinators.consumer_groups.heartbeat import heartbeat, only_stays
 from isthmus.core_broker.coordinators.consumer_groups.member import Member
 from isthmus.core_broker.coordinators.consumer_groups.topics import Topics
 from isthmus.core_broker.coordinators.effects import Caller, Ensure, Schedule, Timer, session
+from isthmus.core_broker.coordinators.members import Protocols
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import consumer_group_heartbeat as chb
 from isthmus.protocol.messages import heartbeat as hb
@@ -99,7 +100,7 @@ class Table:
         self.timers: dict[Timer, int] = {}
         self.patterns: tuple[str, ...] = ()
         self.classic: GroupMetadataValue | None = None  # the record of the classic group that it has become
-        self.converted: Converted | None = None
+        self.converted: Mapping[str, Protocols] | None = None
         self.only_stayed = False  # of the last heartbeat
 
     # --- What members do ----------------------------------------------------------------------------------------------

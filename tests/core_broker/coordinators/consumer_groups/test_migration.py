@@ -23,7 +23,7 @@ from isthmus.protocol.messages.consumer_protocol import (
 )
 from isthmus.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
-from .table import CLASSIC_SESSION_MS, Table
+from .table import CLASSIC_SESSION_MS, Cluster, Table
 
 ALL = {"t": [0, 1, 2, 3]}
 
@@ -87,7 +87,25 @@ def test_members_of_a_classic_group_keep_what_they_have_and_their_generation():
     assert table.has("m") == {"t": [0, 1]} and table.named(group.targets["n"]) == {"t": [2, 3]}
     assert one.classic is not None and one.classic.session_timeout_ms == CLASSIC_SESSION_MS
     assert table.timers == {("session", each): table.now_ms + CLASSIC_SESSION_MS for each in ("m", "n")}
-    assert group.metadata_hash == table.rules.topics.hash_of(["t", "gone"]) != 0
+
+
+def test_what_is_new_since_the_classic_group_was_assigned_is_given_to_a_static_member_that_upgrades_it():
+    table = Table(Cluster(t=2))
+    table.cluster.grow("t", 3)
+    decision = Decision()
+    group = upgraded(classic_group(member_row("m", [0, 1], instance="s")), table.rules, decision)
+    request = chb.Request(
+        group_id="g",
+        member_id="a",
+        instance_id="s",
+        rack_id="r",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t", "gone"],
+        topic_partitions=[],
+    )
+    heartbeat(group, request, Caller(1, "c", "/h"), table.rules, decision)
+    table.take(decision)
+    assert decision.response.member_epoch == 8 and table.told(decision.response) == {"t": [0, 1, 2]}
 
 
 def test_the_consumer_that_upgrades_a_group_is_a_member_like_any_other():
@@ -165,8 +183,8 @@ def test_when_the_last_consumer_goes_the_group_is_a_classic_one_again_and_rebala
     assert (row.member_id, row.session_timeout, row.rebalance_timeout) == ("c", CLASSIC_SESSION_MS, 60_000)
     [had] = decode_assignment(row.assignment).assigned_partitions
     assert (had.topic, had.partitions) == ("t", [2, 3])
-    assert table.converted is not None and table.converted.rebalances
-    assert [name for name, _ in table.converted.protocols["c"]] == ["range", "sticky"]
+    assert table.converted is not None
+    assert [name for name, _ in table.converted["c"]] == ["range", "sticky"]
     assert vars(table.group) == vars(ConsumerGroup("g"))  # its records are gone
     assert table.kinds()[-1] == "GroupMetadata" and isinstance(table.log[-1][0], GroupMetadataKey)
     assert not table.timers
@@ -202,15 +220,8 @@ def test_a_static_member_that_turns_classic_as_the_last_one_takes_the_group_alon
     table.join("a", instance_id="s")
     answer = table.join_classic("", group_instance_id="s", has=ALL)
     assert (answer.error_code, answer.member_id, answer.generation_id) == (E.NONE, "made", 2)
-    assert table.classic is not None and table.converted is not None and not table.converted.rebalances
+    assert table.classic is not None and table.converted is not None
     [row] = table.classic.members
     assert (row.member_id, row.group_instance_id, table.classic.generation) == ("made", "s", 2)
     assert decode_assignment(row.assignment).assigned_partitions[0].partitions == [0, 1, 2, 3]
     assert vars(table.group) == vars(ConsumerGroup("g"))
-
-
-def test_the_group_rebalances_where_that_member_wants_something_else():
-    table = Table()
-    table.join("a", instance_id="s")
-    table.join_classic("", ["u"], group_instance_id="s")
-    assert table.converted is not None and table.converted.rebalances
