@@ -7,7 +7,8 @@ group again when its last member of the other kind goes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -34,9 +35,9 @@ from .topics import Topics
 def upgraded(classic: Group, rules: Rules, decision: Decision) -> ConsumerGroup:
     """The consumer group that a classic one becomes; the decision has the records of it.
 
-    It is as if it had no topics yet, so that a new target is made: what the classic group has assigned may be older
-    than what its members want, or than the topics. (Kafka 4.4 counts on a join that changes the subscriptions, which
-    that of a static member need not do: what is new is nobody's then.)
+    Where the classic group has not assigned all that there is, as the topics are newer, it is as if the group had no
+    topics yet, so that a new target is made. (Kafka 4.4 counts on a join that changes the subscriptions, which that of
+    a static member need not do: what is new is nobody's then.)
 
     Raises KafkaError, GROUP_ID_NOT_FOUND, where it cannot be one.
     """
@@ -46,9 +47,12 @@ def upgraded(classic: Group, rules: Rules, decision: Decision) -> ConsumerGroup:
         members = [_from_classic(each, classic, rules.topics) for each in classic.members]
     except DecodeError:
         raise _not_upgraded(classic, "because the embedded consumer protocol is malformed") from None
+    metadata_hash = NO_TOPICS
+    if _all_is_assigned(members, rules.topics):
+        metadata_hash = rules.topics.hash_of({name for member in members for name in member.topic_names})
     made: list[Record] = [
         *(records.subscription(group_id, member) for member in members),
-        records.group_epoch(group_id, epoch, NO_TOPICS),
+        records.group_epoch(group_id, epoch, metadata_hash),
         *(records.target(group_id, member.member_id, member.assigned) for member in members),
         records.target_epoch(group_id, epoch, 0),
         *(records.current(group_id, member) for member in members),
@@ -59,6 +63,16 @@ def upgraded(classic: Group, rules: Rules, decision: Decision) -> ConsumerGroup:
     decision.records += [(GroupMetadataKey(group=group_id), None), *made]
     decision.effects += [Schedule(session(each.member_id), each.session_timeout_ms) for each in classic.members]
     return group
+
+
+def _all_is_assigned(members: Iterable[Member], topics: Topics) -> bool:
+    """Whether each partition of the topics that members want has an owner."""
+    counts: Counter[bytes] = Counter()
+    wanted: set[bytes] = set()
+    for member in members:
+        wanted |= topics.ids_of(member.topic_names)
+        counts.update({topic_id: len(partitions) for topic_id, partitions in member.assigned.items()})
+    return all(counts[topic_id] >= topics.describer(topic_id).num_partitions for topic_id in wanted)
 
 
 def _check_upgrade(classic: Group, rules: Rules) -> None:

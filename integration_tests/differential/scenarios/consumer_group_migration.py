@@ -234,7 +234,7 @@ def joins_a_consumer_group_with_what_is_refused(case: Case) -> None:
 
 @SCENARIOS.success(68)
 def a_static_member_changes_to_the_new_protocol(case: Case) -> None:
-    crew, group = classic(case, LEADER, STATIC)
+    crew, group = classic(case, LEADER, STATIC, FOLLOWER)  # all partitions are assigned
     with crew:
         group.ask(STATIC, group.join_request(STATIC))
         crew.see_consumers(group)

@@ -87,6 +87,7 @@ def test_members_of_a_classic_group_keep_what_they_have_and_their_generation():
     assert table.has("m") == {"t": [0, 1]} and table.named(group.targets["n"]) == {"t": [2, 3]}
     assert one.classic is not None and one.classic.session_timeout_ms == CLASSIC_SESSION_MS
     assert table.timers == {("session", each): table.now_ms + CLASSIC_SESSION_MS for each in ("m", "n")}
+    assert group.metadata_hash == table.rules.topics.hash_of(["t", "gone"]) != 0
 
 
 def test_what_is_new_since_the_classic_group_was_assigned_is_given_to_a_static_member_that_upgrades_it():
