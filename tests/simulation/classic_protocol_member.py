@@ -92,10 +92,12 @@ class ClassicProtocolMember:
             await self._heartbeat()
 
     def _forget_deleted(self, image: MetadataImage) -> None:
+        """What it had of a topic that was made anew it asks for again: its leader may know the new topic already."""
         life = self._life
         for places in (life.owned, life.leaving):
             for place in [place for place in places if place[0] not in image.names_by_id]:
                 places.discard(place)
+                self._must_join = True
 
     def _wanted(self, image: MetadataImage) -> list[str]:
         subscription = self._life.member.subscription

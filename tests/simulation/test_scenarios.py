@@ -69,7 +69,7 @@ LIVELY = {
         "commits": 0.95,
         "commits_refused": 0.1,
         "coordinators": 0.3,
-        "described": 1.0,
+        "described": 0.9,
         "grown": 0.1,
         "fenced": 0.4,
         "handed_over": 0.9,
