@@ -182,8 +182,8 @@ DIFFERENCES: dict[int, str] = {
     "them; Kafka's takes the other with heartbeats that name one, and assigns anew each time. What a member had that "
     "changes to a pattern without topics goes to the others; in Kafka nobody reads it until the group changes again. "
     "A regular expression is refused if its program takes more than a MiB of memory, and for more than 4,096 "
-    "repetitions. A classic group that turns into a consumer group is always assigned anew; in Kafka not where a "
-    "static member does that without another subscription",
+    "repetitions. A classic group that turns into a consumer group is assigned anew if it has partitions without a "
+    "member; in Kafka not where a static member does that without another subscription",
     69: "ConsumerGroupDescribe lists a group once, even if it is named twice: see DescribeGroups",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
