@@ -156,11 +156,10 @@ class ClassicProtocolMember:
             protocol_type="consumer",
             protocols=[jg.JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata)],
         )
-        if self.member_id == NOBODY:
-            life.joins()
+        sending = life.joins if self.member_id == NOBODY else None
         self._must_join = self._is_joining = True
         self._joined_for = tuple(topics)
-        joined = await life.coordinated(jg.API, request, JOIN_VERSION, JOIN_TIMEOUT_S)
+        joined = await life.coordinated(jg.API, request, JOIN_VERSION, JOIN_TIMEOUT_S, sending)
         if joined is None:
             return
         code = joined.error_code

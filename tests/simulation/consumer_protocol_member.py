@@ -60,13 +60,12 @@ class ConsumerProtocolMember:
         owned = set(life.owned)
         if is_full or owned != self._told or life.random.random() < 0.3:
             request.topic_partitions = topics_of(owned)
-        if self.epoch == JOINING:
-            life.joins()
+        sending = life.joins if self.epoch == JOINING else None
         now_s = life.sim.loop.time()
         if self._unanswered_s is None:
             self._unanswered_s = now_s
         self._told = None  # unless it is answered
-        answer = await life.coordinated(chb.API, request, HEARTBEAT_VERSION)
+        answer = await life.coordinated(chb.API, request, HEARTBEAT_VERSION, sending=sending)
         if answer is None or life.random.random() < LOST:
             return
         code = answer.error_code

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,19 +291,37 @@ class Life:
 
     # --- The wire -----------------------------------------------------------------------------------------------------
 
-    async def coordinated(self, api: Any, request: Any, version: int = -1, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """The answer of a coordinator, looked for each time; None where there is none, then after a pause."""
+    async def coordinated(
+        self,
+        api: Any,
+        request: Any,
+        version: int = -1,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        sending: Callable[[], None] | None = None,
+    ) -> Any:
+        """The answer of a coordinator, looked for each time; None where there is none, then after a pause. sending: is
+        called when the request is sent, which may be long after."""
         asked = find_coordinator.Request(key=self.ledger.group)
-        found = await self._ask(self.member.cluster.any_address(), find_coordinator.API, asked, -1, ANSWER_TIMEOUT_S)
+        found = await self._ask(self.member.cluster.any_address(), find_coordinator.API, asked)
         if found is None or found.error_code:
             return None
-        return await self._ask(f"{found.host}:{found.port}", api, request, version, timeout_s)
+        return await self._ask(f"{found.host}:{found.port}", api, request, version, timeout_s, sending)
 
-    async def _ask(self, address: str, api: Any, request: Any, version: int, timeout_s: float) -> Any:
+    async def _ask(
+        self,
+        address: str,
+        api: Any,
+        request: Any,
+        version: int = -1,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        sending: Callable[[], None] | None = None,
+    ) -> Any:
         try:
             wire = self._wires.get(address)
             if wire is None or wire.lost:
                 wire = self._wires[address] = await connect(address)
+            if sending is not None:
+                sending()
             return await asyncio.wait_for(wire.request(api, request, version), timeout_s)
         except (OSError, TimeoutError):
             broken = self._wires.pop(address, None)
