@@ -121,8 +121,10 @@ FOUND_BY = {
 
 # planted bug -> seeds that see it, where the first to do so comes late; they are tried before the others
 SEEN_AT: dict[str, tuple[int, ...]] = {
+    "commits-of-any-member": (11,),
     "controllers-commit-alone": (6, 34),
-    "cut-off-coordinators-hear-members": (46,),
+    "cut-off-coordinators-hear-members": (60,),
+    "decided-transactions-are-left-to-others": (1,),
     "decisions-count-before-they-are-committed": (22,),
     "directories-do-not-matter": (119, 127),
     "elections-are-always-unclean": (33, 59),
@@ -131,11 +133,15 @@ SEEN_AT: dict[str, tuple[int, ...]] = {
     "levels-that-some-do-not-know": (9, 3),
     "members-may-keep-what-they-have": (9,),
     "moves-do-not-wait": (18,),
+    "moves-forget-the-last-epoch": (4,),
+    "moves-forget-what-members-have": (8,),
+    "moves-forget-who-is-silent": (4,),
     "moves-never-end": (18,),
     "new-leaders-do-not-begin-their-epoch": (18,),
-    "nobody-is-verified": (9,),
+    "nobody-is-verified": (7,),
     "old-leaders-go-on": (20,),
     "over-without-all-markers": (9,),
+    "patterns-are-matched-once": (14,),
     "power-cuts-lose-nothing": (31, 10),
     "producers-are-not-followed": (15, 39),
     "recovery-forgets-who-aborted": (14,),
@@ -145,6 +151,7 @@ SEEN_AT: dict[str, tuple[int, ...]] = {
     "those-that-left-may-not-lead": (6,),
     "those-that-lost-stay-eligible": (31, 10),
     "too-few-in-sync-do-not-matter": (46, 55),
+    "topics-grow-unseen": (20,),
     "two-changes-of-the-voters-at-once": (126,),  # the only one of 260: both majorities must be cut apart
     "unstable-offsets-are-told": (10,),
     "votes-not-on-disk": (53,),
