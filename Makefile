@@ -11,12 +11,14 @@ SEEDS ?= 1000
 SOAK_SEEDS ?= 10000
 ARGS ?=
 JOBS ?= 2
+# Integration tests wait more than they compute.
+INTEGRATION_JOBS ?= 3
 ROOM ?=
 MODEL ?= quorum
 BOUNDS_quorum := --late 0 --epochs 1 --values 1 --losses 0
 BOUNDS_replication := --values 1 --cuts 1 --fences 0 --lags 0
 # A file's tests share what their fixtures started, so that a file stays in one process.
-PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # $(call tests,KIND,ALL,COMMAND): runs COMMAND on ALL, or on what ROOM has of this kind of test (tests/rooms.py).
 tests = $(if $(ROOM),\
 	chosen=$$($(BIN)/python -m tests.rooms $(ROOM) $(1)); \
@@ -55,10 +57,11 @@ peers:  ## what the outside peers of the integration tests need
 
 # --- Checks ---------------------------------------------------------------------------------------------------------
 
-lint: env  ## ruff, mypy, the rules of architecture, and that the reference pages are what the code says
+lint: env  ## ruff, mypy, pyright, the rules of architecture, and that the reference pages are what the code says
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 	$(BIN)/python -m tests.architecture
 	$(BIN)/python -m docs.generate --check
 
@@ -74,6 +77,7 @@ test-unit: env  ## the fast tests: no network, no sleep
 test-simulation: env  ## whole clusters on simulated time: 200 seeds of most scenarios, and the planted bugs
 	@$(call tests,simulation,tests/simulation,$(BIN)/pytest)
 
+test-integration: JOBS := $(INTEGRATION_JOBS)
 test-integration: env peers  ## real processes, real clients, stock Kafka
 	@$(call tests,integration,integration_tests,$(PYTEST))
 
@@ -95,8 +99,10 @@ mutants: env  ## plants bugs, one at a time, and checks that a test sees each: m
 
 soak: env peers  ## 10,000 simulated clusters, 100 histories of real ones; kill tests on all flights; other people's suites
 	$(BIN)/python -m tests.simulation --scenario cluster --scenario quorum --scenario transactions \
-		--scenario consumer-groups --seeds $(SOAK_SEEDS) --states
+		--scenario consumer-groups --scenario streams --scenario zombies --scenario stream-cluster \
+		--scenario stream-pipelines --seeds $(SOAK_SEEDS) --states
 	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
+	$(BIN)/pytest integration_tests/streams --streams-on kafka $(ARGS)
 
 bench: env peers  ## side by side with stock Kafka: make bench ARGS=list
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -119,7 +125,7 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 	$$compile $(ARGS) --extra dev -o requirements/dev.lock pyproject.toml; \
 	$$compile $(ARGS) -c requirements/dev.lock -o requirements/build.lock requirements/build.in; \
 	$$compile $(ARGS) --no-deps -c requirements/dev.lock -o requirements/suites.lock requirements/suites.in; \
-	$$compile $(ARGS) -o requirements/faust.lock requirements/faust.in; \
+	for each in faust quix bytewax; do $$compile $(ARGS) -o requirements/$$each.lock requirements/$$each.in; done; \
 	for_image="$${compile/--universal/--python-platform linux} $(ARGS) -c requirements/dev.lock --extra console --extra streams"; \
 	$$for_image -o requirements/image.lock pyproject.toml; \
 	$$for_image --extra spark -o requirements/image-spark.lock pyproject.toml

@@ -4,6 +4,7 @@ The extensions are optional: without a working C compiler the build prints a war
 as plain Python. `isthmus --version` says which form runs.
 """
 
+import os
 import runpy
 from pathlib import Path
 
@@ -18,6 +19,7 @@ MODULES = (
     "protocol/_writing",
     "protocol/_compaction",
     "protocol/_walk",
+    "client/_murmur2",
     "core_broker/storage/disk/_data_file",
     "core_broker/storage/log/_indexes",
     "core_broker/storage/log/_limits",
@@ -36,13 +38,14 @@ MODULES = (
     "core_broker/server/_sending",
 )
 
+OPTIMIZED = [] if os.environ.get("CFLAGS") else ["-O3"]  # whoever gives flags decides
 SOURCE = Path(__file__).parent / "src"
 # By its path, since the package cannot be imported where it is built.
 runpy.run_path(str(SOURCE / "isthmus/compiled.py"))["write"](SOURCE, [f"isthmus/{name}" for name in MODULES])
 
 extensions = cythonize(
     [
-        Extension(f"isthmus.{name.replace('/', '.')}", [f"src/isthmus/{name}.py"], extra_compile_args=["-O3"])
+        Extension(f"isthmus.{name.replace('/', '.')}", [f"src/isthmus/{name}.py"], extra_compile_args=OPTIMIZED)
         for name in MODULES
     ],
     build_dir="build/cython",

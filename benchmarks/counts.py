@@ -8,7 +8,7 @@ from typing import Any
 from isthmus.streams import App
 
 app = App(os.environ.get("BENCH_APP", "bench-counts"))
-events = app.topic(os.environ.get("BENCH_TOPIC", "events"), value="json")
+events = app.topic(os.environ.get("BENCH_TOPIC", "events"))
 counts = app.Table("counts", default=int)
 
 

@@ -4,10 +4,12 @@ from .admin import Admin, NewTopic
 from .cluster import Client
 from .consumer import Consumer
 from .fetcher import FetchedBatches
+from .outcomes import Acknowledged
 from .producer import Producer
-from .types import GroupMetadata, RecordMetadata, TopicPartition
+from .types import GroupMetadata, Progress, RecordMetadata, TopicPartition
 
 __all__ = [
+    "Acknowledged",
     "Admin",
     "Client",
     "Consumer",
@@ -15,6 +17,7 @@ __all__ = [
     "GroupMetadata",
     "NewTopic",
     "Producer",
+    "Progress",
     "RecordMetadata",
     "TopicPartition",
 ]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Sequence
 from itertools import takewhile
 
 from ..protocol.batch_layout import CRC, CRC_AT, CRC_FROM, PRODUCER_ID_AT, SEQUENCE_MASK
@@ -29,6 +30,7 @@ from ..protocol.crc import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
 from .errors import ClientError, DataLost
+from .outcomes import Many, Outcome, Run, Stretch, cut
 from .types import RecordMetadata, TopicPartition
 
 NOT_APPENDED = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
@@ -46,6 +48,7 @@ class Batch:
     """Records that are sent together."""
 
     __slots__ = (
+        "_count",
         "attempts",
         "builder",
         "created_at",
@@ -54,8 +57,8 @@ class Batch:
         "depth",
         "done",
         "epoch",
-        "futures",
         "number",
+        "outcomes",
         "parts",
         "sequence",
         "settled",
@@ -70,21 +73,35 @@ class Batch:
         self.depth = 0  # how often it was split
         self.created_at = created_at  # loop time
         self.deadline = deadline
-        self.futures: list[asyncio.Future[RecordMetadata]] = []
-        self.timestamps: list[int] = []
+        self.outcomes: list[Outcome] = []  # of its records, in order
+        self.timestamps: list[int] = []  # of each outcome's record; without a meaning for a run
         self.size_bytes = 0  # its part of the producer's buffer
         self.data: bytes | None = None
         self.sequence = -1
         self.epoch = -1
         self.attempts = 0
         self.unsure = False  # an attempt had no answer, or one that does not say whether it is in the log
-        self.done = False  # its futures are resolved; it may still be in flight
+        self.done = False  # its outcomes are resolved; it may still be in flight
         self.settled: asyncio.Future[None] | None = None  # resolved when it is done
         self.parts: list[Batch] = []  # what it was split into
+        self._count = 0  # once it is built
 
     @property
     def count(self) -> int:
-        return len(self.futures)
+        return self._count if self.builder is None else self.builder.count
+
+    def add_run(self, many: Many, rows: Sequence[int], size_bytes: int) -> None:
+        """Records that the builder has just taken. rows: their places in the columns of the call."""
+        self.outcomes.append(many.run(rows))
+        self.timestamps.append(-1)
+        self.size_bytes += size_bytes
+
+    def build(self, producer_id: int, epoch: int, sequence: int) -> None:
+        assert self.builder is not None
+        builder, self.builder = self.builder, None
+        builder.producer_id, builder.producer_epoch, builder.base_sequence = producer_id, epoch, sequence
+        self._count = builder.count
+        self.data = builder.build()
 
     def finish(self) -> None:
         self.done = True
@@ -96,6 +113,7 @@ class Batch:
         records = decode_batch(self.data or b"", check_crc=False)
         header = read_header(self.data or b"")
         half, size = len(records) // 2, self.size_bytes // 2
+        waiting = cut(self.outcomes, self.timestamps, half)
         for k, part in enumerate((slice(0, half), slice(half, None))):
             most = 2 * len(self.data or b"") + sum(map(_plain_bytes, records[part]))
             builder = BatchBuilder(header.codec, max_bytes=most, transactional=header.is_transactional)
@@ -103,28 +121,34 @@ class Batch:
             number = self.number + k * 2.0 ** -(self.depth + 1)
             batch = Batch(builder, number, self.created_at, self.deadline)
             batch.depth = self.depth + 1
-            batch.futures, batch.timestamps = self.futures[part], self.timestamps[part]
+            batch.outcomes, batch.timestamps = waiting[k]
             batch.size_bytes = self.size_bytes - size if k else size
             self.parts.append(batch)
         self.finish()
         return self.parts
 
     def succeed(self, tp: TopicPartition, base_offset: int, append_time_ms: int) -> None:
-        """Resolve the futures of a batch that is in the log."""
+        """Tell the outcomes of a batch that is in the log."""
         offset = base_offset
         step = 1 if base_offset >= 0 else 0  # -1: unknown
-        for future, timestamp_ms in zip(self.futures, self.timestamps, strict=True):
-            if not future.done():
+        for outcome, timestamp_ms in zip(self.outcomes, self.timestamps, strict=True):
+            if isinstance(outcome, Run):
+                outcome.many.acked(Stretch(outcome.rows, tp.partition, offset, append_time_ms))
+                offset += step * outcome.count
+                continue
+            if not outcome.done():
                 stamp = timestamp_ms if append_time_ms < 0 else append_time_ms
-                future.set_result(RecordMetadata(tp.topic, tp.partition, offset, stamp))
+                outcome.set_result(RecordMetadata(tp.topic, tp.partition, offset, stamp))
             offset += step
         self.finish()
 
     def fail(self, error: Exception) -> None:
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # avoids the loop's "never retrieved" message
+        for outcome in self.outcomes:
+            if isinstance(outcome, Run):
+                outcome.many.failed(error, outcome.count)
+            elif not outcome.done():
+                outcome.set_exception(error)
+                outcome.exception()  # avoids the loop's "never retrieved" message
         self.finish()
 
 
@@ -212,11 +236,7 @@ class Accumulator:
         """The next batch to send, numbered and built."""
         batch = self.ready.popleft()
         if batch.data is None:
-            assert batch.builder is not None
-            builder, batch.builder = batch.builder, None
-            builder.producer_id, builder.producer_epoch = self.producer_id, self.epoch
-            builder.base_sequence = self._number(batch)
-            batch.data = builder.build()
+            batch.build(self.producer_id, self.epoch, self._number(batch))
         elif batch.epoch != self.epoch:
             batch.data = renumbered(batch.data, self.producer_id, self.epoch, self._number(batch))
         batch.attempts += 1

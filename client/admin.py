@@ -36,10 +36,11 @@ from ..protocol.messages import (
 )
 from . import open_transactions
 from .cluster import NAMES_SHOWN, Client
-from .committed import fetch_committed
+from .committed import delete_committed, fetch_committed, set_committed
 from .connection import introduction
 from .coordinator import GROUP as GROUP_KEY
 from .coordinator import STATE_TOPICS, TRANSACTION, Coordinator
+from .deletion import delete_before
 from .errors import ClientError, UnsupportedVersion, no_topic
 from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .offsets import fetch_offsets, fetch_own_ends
@@ -183,19 +184,26 @@ class Admin:
                 raise no_topic(each.name)
             _raise_first([(f"topic {each.name}", each.error_code, each.error_message)])
 
-    async def create_partitions(self, topic: str, count: int) -> None:
-        """Grow a topic to `count` partitions; afterwards they are in the client's metadata."""
+    async def create_partitions(self, topic: str, count: int, validate_only: bool = False) -> None:
+        """Grow a topic to `count` partitions; afterwards they are in the client's metadata. validate_only: only ask
+        whether that could be done."""
         wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
-        request = create_partitions.Request(topics=[wanted], timeout_ms=self.timeout_ms)
+        request = create_partitions.Request(topics=[wanted], timeout_ms=self.timeout_ms, validate_only=validate_only)
         async with self.client.operation(f"growing topic {topic} to {count} partitions", self.timeout_ms) as operation:
             answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.results))
             _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
-            while True:
+            while not validate_only:
                 await self.client.refresh_metadata([topic])
                 if len(self.client.partitions(topic)) >= count:
                     return
                 told = f"metadata has {len(self.client.partitions(topic))} of them"
                 await operation.again(KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, told))
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete all records before these offsets (-1: all there are). Returns where each partition begins now. Follows
+        leader changes; raises KafkaError: OFFSET_OUT_OF_RANGE past the end, POLICY_VIOLATION for a topic that is only
+        compacted."""
+        return await delete_before(self.client, offsets, self.timeout_ms)
 
     # --- Leaders and replicas -----------------------------------------------------------------------
 
@@ -286,9 +294,16 @@ class Admin:
         _raise_first((each.resource_name, each.error_code, each.error_message) for each in answer.results)
         return {each.resource_name: each.configs for each in answer.results}
 
-    async def alter_configs(self, topic: str, changes: Mapping[str, str | tuple[str, str | None] | None]) -> None:
-        """A topic's options. changes: option -> value, None for the default, or (set|delete|append|subtract, value)."""
+    async def alter_configs(
+        self,
+        topic: str,
+        changes: Mapping[str, str | tuple[str, str | None] | None],
+        validate_only: bool = False,
+    ) -> None:
+        """A topic's options. changes: option -> value, None for the default, or (set|delete|append|subtract, value).
+        validate_only: only ask whether that could be done."""
         request = _altered(TOPIC, topic, changes)
+        request.validate_only = validate_only
         answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.responses))
         _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
 
@@ -365,7 +380,18 @@ class Admin:
         found = await fetch_committed(coordinator, None, self.timeout_ms, require_stable=False)
         return {tp: each.offset for tp, each in found.items()}
 
+    async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets of the next records to read for a group without members, which need not exist. Raises
+        KafkaError UNKNOWN_MEMBER_ID if it has members: they would go on from where they are."""
+        await set_committed(Coordinator(self.client, group), offsets, self.timeout_ms)
+
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget committed offsets of topics that no member of the group reads. Raises KafkaError
+        GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND."""
+        await delete_committed(Coordinator(self.client, group), partitions, self.timeout_ms)
+
     async def delete_groups(self, names: Sequence[str]) -> None:
+        """Delete groups without members, and their offsets. Raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         async with self.client.operation("deletion of groups", self.timeout_ms):
             for name in names:
                 request = delete_groups.Request(groups_names=[name])

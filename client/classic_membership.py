@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..protocol.errors import DecodeError, ErrorCode, KafkaError
 from ..protocol.messages import consumer_protocol as wire
 from ..protocol.messages import heartbeat, join_group, leave_group, sync_group
-from .assignors import ASSIGNORS, Claim
+from .assignors import Assignor, Member, Share, checked, chosen
 from .cluster import Client
 from .coordinator import COORDINATOR_GONE, Coordinator
 from .errors import ClientError
-from .holdings import Holdings, Step
+from .holdings import Holdings, Step, Take
 from .membership import LEAVE_TIMEOUT_MS, Heart, Polls, Subscription
 from .patterns import check_pattern, matching
 from .types import TopicPartition
@@ -29,6 +29,14 @@ LOOK_S = 30.0  # how often topics are looked at: for new partitions by the leade
 LOOK_MISSING_S = 2.0  # the same while a topic is missing
 JOIN_ANEW = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 PUT_OUT = JOIN_ANEW | {ErrorCode.FENCED_INSTANCE_ID}
+
+
+class _Given(NamedTuple):
+    """What a member was given by the group's leader, through this assignor."""
+
+    assignor: Assignor
+    partitions: dict[TopicPartition, bytes]
+    user_data: bytes
 
 
 class ClassicMembership:
@@ -44,20 +52,17 @@ class ClassicMembership:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
         heartbeat_interval_ms: int,
-        assignors: Sequence[str],
+        assignors: Sequence[str | Assignor],
         rack: str = "",
     ) -> None:
-        for name in assignors:
-            if name not in ASSIGNORS:
-                raise ClientError(f"there is no assignor {name}: choose from {', '.join(ASSIGNORS)}")
         self.client = client
         self.group_id = group_id
         self.instance_id = instance_id
         self.polls = polls
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.assignors = list(assignors)
-        self.is_cooperative = all(ASSIGNORS[name].is_cooperative for name in assignors)
+        self.assignors = chosen(assignors)
+        self.is_cooperative = all(each.is_cooperative for each in self.assignors.values())
         self.rack = rack
         self.subscription = Subscription()
         self.topics: list[str] = []  # that it subscribes to, by name or pattern
@@ -69,6 +74,7 @@ class ClassicMembership:
         self.must_join = True
         self.error: Exception | None = None
         self.changed = asyncio.Event()
+        self._untold: _Given | None = None  # what the assignor is yet to be told
         self._joins_again = False  # after the present assignment, so that others get what was given up
         self._joining: asyncio.Task[None] | None = None  # over many polls perhaps
         self._looked_at = 0.0  # loop time
@@ -108,7 +114,17 @@ class ClassicMembership:
             self._joins_again = False
             self._must_join()
             return self.step()
+        if isinstance(step, Take):
+            self._tell_assignor()
         return step
+
+    def _tell_assignor(self) -> None:
+        if (given := self._untold) is not None:
+            given.assignor.on_assignment(list(given.partitions), given.user_data)
+            self._untold = None
+
+    def rejoin(self) -> None:
+        self._must_join()
 
     def _kept(self) -> Mapping[TopicPartition, bytes]:
         """What is held on through the next join: nothing that the last assignment takes away, else a member whose polls
@@ -129,6 +145,7 @@ class ClassicMembership:
         if code in JOIN_ANEW:
             self.member_id = ""
         self.holdings.lose()
+        self._untold = None
 
     def _must_join(self) -> None:
         self.must_join = True
@@ -147,16 +164,18 @@ class ClassicMembership:
         attempt = 0
         while not self.holdings.is_lost:
             self.must_join = self._joins_again = False  # from here on, another `subscribe` requires another join
+            self._untold = None
             try:
-                assigned = await self._join_once()
+                given = await self._join_once()
             except (ClientError, KafkaError) as error:
                 if not error.retriable:
                     raise
-                assigned = None
-            if assigned is not None:
+                given = None
+            if given is not None:
                 held = self.holdings.held
-                self._joins_again = any(tp not in assigned for tp in held)
-                self.holdings.shall_hold(assigned, must_tell=True)
+                self._joins_again = any(tp not in given.partitions for tp in held)
+                self.holdings.shall_hold(given.partitions, must_tell=True)
+                self._untold = given
                 self._looked_at = asyncio.get_running_loop().time()
                 self._heart.start()
                 return
@@ -171,11 +190,10 @@ class ClassicMembership:
             self._failed(error)
         self.changed.set()
 
-    async def _join_once(self) -> dict[TopicPartition, bytes] | None:
+    async def _join_once(self) -> _Given | None:
         """One attempt. None: try again. Raises KafkaError for errors that a retry cannot solve."""
         if self.subscription.pattern is not None:
             self.topics = await matching(self.client, self.subscription.pattern)
-        subscription = wire.encode_subscription(self._subscription())
         request = join_group.Request(
             group_id=self.group_id,
             session_timeout_ms=self.session_timeout_ms,
@@ -184,7 +202,10 @@ class ClassicMembership:
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
-                join_group.JoinGroupRequestProtocol(name=name, metadata=subscription) for name in self.assignors
+                join_group.JoinGroupRequestProtocol(
+                    name=name, metadata=wire.encode_subscription(self._subscription(each.user_data()))
+                )
+                for name, each in self.assignors.items()
             ],
         )
         lane = f"{self.coordinator.lane} join" if self.holdings.held else self.coordinator.lane
@@ -194,18 +215,19 @@ class ClassicMembership:
             if lane != self.coordinator.lane:
                 await self.client.close_lane(lane)
 
-    def _subscription(self) -> Any:
+    def _subscription(self, user_data: bytes) -> Any:
         owned: dict[str, list[int]] = {}
         for tp in sorted(self.holdings.held):
             owned.setdefault(tp.topic, []).append(tp.partition)
         return wire.Subscription(
             topics=sorted(self.topics),
+            user_data=user_data or None,
             owned_partitions=[wire.TopicPartition(topic=name, partitions=each) for name, each in owned.items()],
             generation_id=self.generation,
             rack_id=self.rack or None,
         )
 
-    async def _join_and_sync(self, request: Any, lane: str) -> dict[TopicPartition, bytes] | None:
+    async def _join_and_sync(self, request: Any, lane: str) -> _Given | None:
         timeout_ms = self.rebalance_timeout_ms + 30_000
         answer = await self.coordinator.ask(request, timeout_ms, lane=lane)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -216,14 +238,15 @@ class ClassicMembership:
             self._not_in(answer.error_code, "join")
             return None
         self.member_id, self.generation = answer.member_id, answer.generation_id
+        assignor = self.assignors[answer.protocol_name]
         assignments = []
         self.counts = None
         if answer.leader == self.member_id:
-            claims = self._claims(answer.members)
-            self.counts = await self._count(claims)
+            members = self._members(answer.members)
+            self.counts = await self._count(members)
             if not answer.skip_assignment:
-                shares = ASSIGNORS[answer.protocol_name].assign(claims, self.counts)
-                assignments = [_wire_assignment(member, topics) for member, topics in shares.items()]
+                shares = checked(assignor, members, self.counts)
+                assignments = [_wire_assignment(member, share) for member, share in shares.items()]
         sync = sync_group.Request(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -238,35 +261,46 @@ class ClassicMembership:
         if synced.error_code:
             self._not_in(synced.error_code, "sync")
             return None
-        found = wire.decode_assignment(synced.assignment).assigned_partitions
-        return dict.fromkeys(sorted(TopicPartition(each.topic, p) for each in found for p in each.partitions), b"")
+        found = wire.decode_assignment(synced.assignment)
+        tps = sorted(TopicPartition(each.topic, p) for each in found.assigned_partitions for p in each.partitions)
+        return _Given(assignor, dict.fromkeys(tps, b""), bytes(found.user_data or b""))
 
     def _not_in(self, code: int, what: str) -> None:
         if code in JOIN_ANEW:
             self._put_out(code)
         elif code != ErrorCode.REBALANCE_IN_PROGRESS:
-            error = KafkaError.of(code, f"group {self.group_id}, {what}: {KafkaError.of(code).name}")
+            told = KafkaError.of(code).name
+            if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                told += f": the others have none of this member's assignors, which are {', '.join(self.assignors)}"
+            error = KafkaError.of(code, f"group {self.group_id}, {what}: {told}")
             if not error.retriable:
                 raise error
 
-    def _claims(self, members: Iterable[Any]) -> dict[str, Claim]:
+    def _members(self, joined: Iterable[Any]) -> dict[str, Member]:
         """What each member wants and has, in the order in which Kafka's assignors take the members."""
-        order = sorted(members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or m.member_id))
-        claims: dict[str, Claim] = {}
+        order = sorted(joined, key=lambda m: (m.group_instance_id is None, m.group_instance_id or m.member_id))
+        members: dict[str, Member] = {}
         try:
             for member in order:
                 said = wire.decode_subscription(member.metadata)
                 owned = [TopicPartition(each.topic, p) for each in said.owned_partitions for p in each.partitions]
-                claims[member.member_id] = Claim(said.topics, owned, said.generation_id)
+                members[member.member_id] = Member(
+                    said.topics,
+                    owned,
+                    said.generation_id,
+                    member.group_instance_id,
+                    bytes(said.user_data or b""),
+                    said.rack_id or "",
+                )
         except DecodeError as error:
             raise KafkaError.of(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {self.group_id}: a member's subscription: {error}"
             ) from error
-        return claims
+        return members
 
-    async def _count(self, claims: Mapping[str, Claim]) -> dict[str, int]:
+    async def _count(self, members: Mapping[str, Member]) -> dict[str, int]:
         """Partition counts of all subscribed topics; 0 for those that do not exist."""
-        topics = sorted({topic for each in claims.values() for topic in each.topics})
+        topics = sorted({topic for each in members.values() for topic in each.topics})
         await self.client.refresh_metadata(topics)
         return {topic: len(self.client.partitions(topic)) for topic in topics}
 
@@ -346,8 +380,8 @@ class ClassicMembership:
             pass  # the end of the session has the same effect, later
 
 
-def _wire_assignment(member: str, topics: Mapping[str, list[int]]) -> Any:
-    parts = [wire.TopicPartition(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
-    return sync_group.SyncGroupRequestAssignment(
-        member_id=member, assignment=wire.encode_assignment(wire.Assignment(assigned_partitions=parts), 1)
-    )
+def _wire_assignment(member: str, share: Share) -> Any:
+    topics, user_data = share
+    parts = [wire.TopicPartition(topic=topic, partitions=list(partitions)) for topic, partitions in topics.items()]
+    assignment = wire.Assignment(assigned_partitions=parts, user_data=user_data or None)
+    return sync_group.SyncGroupRequestAssignment(member_id=member, assignment=wire.encode_assignment(assignment, 1))

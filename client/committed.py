@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages import offset_commit, offset_fetch
+from ..protocol.messages import offset_commit, offset_delete, offset_fetch
 from .coordinator import Coordinator
 from .errors import ClientError
 from .membership import Membership
@@ -81,18 +81,7 @@ async def commit_offsets(
     """Commit as the group's member, or as a consumer that assigns its own partitions. Raises KafkaError:
     ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH if the group has removed this member or partitions went
     to others, REBALANCE_IN_PROGRESS if it waits for the next poll."""
-    topics: dict[str, Any] = {}
-    for tp, each in offsets.items():
-        topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
-        topic.partitions.append(
-            offset_commit.OffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=each.offset,
-                committed_leader_epoch=each.leader_epoch,
-                committed_metadata="",
-            )
-        )
-    if not topics:
+    if not offsets:
         return
     group = membership.group_id
     if as_member and membership.generation < 0:
@@ -104,7 +93,7 @@ async def commit_offsets(
         generation_id_or_member_epoch=generation if as_member else -1,
         member_id=membership.member_id if as_member else "",
         group_instance_id=membership.instance_id if as_member else None,
-        topics=list(topics.values()),
+        topics=_named(offsets),
     )
     async with membership.coordinator.client.operation(f"commit of group {group}", timeout_ms) as operation:
         while True:
@@ -128,6 +117,63 @@ async def commit_offsets(
                 raise error  # a partition of it may be another member's since
             request.generation_id_or_member_epoch = generation = membership.generation
             request.member_id = membership.member_id
+
+
+async def set_committed(coordinator: Coordinator, offsets: Mapping[TopicPartition, int], timeout_ms: float) -> None:
+    """Commit for a group without members, from outside. Raises KafkaError UNKNOWN_MEMBER_ID if it has members."""
+    request = offset_commit.Request(
+        group_id=coordinator.key,
+        generation_id_or_member_epoch=-1,
+        topics=_named({tp: Committed(offset, -1) for tp, offset in offsets.items()}),
+    )
+    async with coordinator.client.operation(f"offsets of {coordinator.name}", timeout_ms) as operation:
+        while True:
+            try:
+                code, where = await _commit_once(coordinator, request)
+                if not code:
+                    return
+                error: KafkaError | ClientError = KafkaError.of(code, f"{coordinator.name}, offset of {where}")
+            except (ClientError, KafkaError) as failed:
+                error = failed
+            await operation.again(error)
+
+
+async def delete_committed(coordinator: Coordinator, tps: Iterable[TopicPartition], timeout_ms: float) -> None:
+    """Delete committed offsets of topics that no member reads. Raises KafkaError GROUP_SUBSCRIBED_TO_TOPIC,
+    GROUP_ID_NOT_FOUND."""
+    topics: dict[str, Any] = {}
+    for tp in tps:
+        topic = topics.setdefault(tp.topic, offset_delete.OffsetDeleteRequestTopic(name=tp.topic, partitions=[]))
+        topic.partitions.append(offset_delete.OffsetDeleteRequestPartition(partition_index=tp.partition))
+    request = offset_delete.Request(group_id=coordinator.key, topics=list(topics.values()))
+    async with coordinator.client.operation(f"deletion of offsets of {coordinator.name}", timeout_ms) as operation:
+        while True:
+            try:
+                answer = await coordinator.ask(request)
+                codes = [answer.error_code, *(p.error_code for topic in answer.topics for p in topic.partitions)]
+                code = next((each for each in codes if each), 0)
+                coordinator.heard(code)
+                if not code:
+                    return
+                error: KafkaError | ClientError = KafkaError.of(code, coordinator.name)
+            except ClientError as failed:
+                error = failed
+            await operation.again(error)
+
+
+def _named(offsets: Mapping[TopicPartition, Committed]) -> list[Any]:
+    topics: dict[str, Any] = {}
+    for tp, each in offsets.items():
+        topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
+        topic.partitions.append(
+            offset_commit.OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                committed_metadata="",
+            )
+        )
+    return list(topics.values())
 
 
 async def _commit_once(coordinator: Coordinator, request: Any) -> tuple[int, str]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import DECODE_BYTES_MAX, Record
+from .assignors import Assignor
 from .chunk import Chunk
+from .classic_membership import ClassicMembership
 from .cluster import Client
 from .committed import Committed, commit_offsets, fetch_committed, not_a_member
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
@@ -19,9 +21,9 @@ from .joining import CLASSIC, new_membership
 from .membership import Membership, Polls, Subscription
 from .offsets import fetch_offsets
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
-from .raw import ISOLATIONS
+from .raw import ISOLATIONS, READ_COMMITTED
 from .subscriber import TOPICS_TIMEOUT_MS, Callback, Subscriber
-from .types import ConsumedRecord, GroupMetadata, TopicPartition
+from .types import ConsumedRecord, GroupMetadata, Progress, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
@@ -38,9 +40,10 @@ class Consumer:
     With a group_id it can be a member of a group. group_protocol: classic, or consumer (KIP-848). group_instance_id: of
     a static member (KIP-345). rebalance_timeout_ms: for which the group waits for it, 60 s. max_poll_interval_ms: a
     member that is not polled for so long leaves until its next poll, 300 s; None: never. Of classic members only:
-    session_timeout_ms, 10 s; heartbeat_interval_ms, 1 s; assignors: names in the order of preference; if all of them
-    are cooperative, which cooperative-sticky is, so is the member (KIP-429). Of the consumer protocol only:
-    server_assignor, such as uniform or range. An option of the other protocol raises ClientError.
+    session_timeout_ms, 10 s; heartbeat_interval_ms, 1 s; assignors: in the order of preference, names or objects of
+    your own (`Assignor`); if all are cooperative, which cooperative-sticky is, so is the member (KIP-429). Of the
+    consumer protocol only: server_assignor, such as uniform or range. An option of the other protocol raises
+    ClientError.
 
     `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
     that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
@@ -59,7 +62,7 @@ class Consumer:
         rebalance_timeout_ms: int = 60_000,
         heartbeat_interval_ms: int | None = None,
         max_poll_interval_ms: int | None = 300_000,
-        assignors: Sequence[str] | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
         server_assignor: str | None = None,
         partition_max_bytes: int = PARTITION_MAX_BYTES,
         decode_max_bytes: int = DECODE_BYTES_MAX,
@@ -111,7 +114,8 @@ class Consumer:
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
         be async, and run inside polls; on_assigned may `seek`. Only the callbacks can make a poll exceed its time.
-        Another call replaces the topics; one with no topics ends the reading.
+        Another call replaces the topics and the callbacks; partitions that stay are not revoked, if the member is
+        cooperative or of the consumer protocol. One with no topics ends the reading.
 
         pattern: instead of topics, a regular expression for their whole names; topics that are created later are read,
         too. A classic member matches it itself, as Python does; in the consumer protocol the broker does (RE2), and a
@@ -170,6 +174,16 @@ class Consumer:
         """Whether the group waits for this member's next poll, as in a rebalance."""
         return self._subscribed and self._membership is not None and self._membership.must_poll
 
+    def request_rejoin(self) -> None:
+        """Join the classic group once more with the next poll, which has it assigned anew: since there is something
+        that its assignor should know, such as other user data. Raises ClientError outside a classic group."""
+        membership = self._membership
+        if not isinstance(membership, ClassicMembership) or not self._subscribed:
+            raise ClientError(
+                f"request_rejoin() is for members of classic groups: subscribe() first, with group_protocol='{CLASSIC}'"
+            )
+        membership.rejoin()
+
     @property
     def _subscribed(self) -> bool:
         return self._subscriber is not None and self._subscriber.is_active
@@ -178,12 +192,13 @@ class Consumer:
     def _membership(self) -> Membership | None:
         return self._subscriber.membership if self._subscriber is not None else None
 
-    def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Continue at an offset. Raises ClientError for a partition that is not assigned."""
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Continue at an offset. leader_epoch: of the record before it, if known: then it is noticed if the log was cut
+        below the offset since (KIP-320). Raises ClientError for a partition that is not assigned."""
         self._assigned([tp])
         _check_offset(tp, offset)
         self._forget([tp])
-        self._fetcher.seek(tp, offset)
+        self._fetcher.seek(tp, offset, leader_epoch)
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions, and fetch no more, until `resume`: nothing is lost, and polls keep the
@@ -224,8 +239,25 @@ class Consumer:
     def lag(self, tp: TopicPartition) -> int | None:
         """Offsets from the position to the end of what the isolation lets one read, as the last fetch found it: with
         read_committed up to the first open transaction (KIP-695). None before it is known."""
-        found, position = self._fetcher.positions.get(tp), self.position(tp)
-        return None if found is None or found.end < 0 or position is None else max(0, found.end - position)
+        found = self._fetcher.positions.get(tp)
+        return None if found is None else self._progress(found, self.position(tp)).lag
+
+    def progress(self) -> dict[TopicPartition, Progress]:
+        """Of each assigned partition the position, and the ends that the last fetch has told: no request is made. With
+        poll_batches, too, a position goes past markers and aborted records, so one that was read to its end has a lag
+        of 0. A partition that is paused, or of which data waits for the next poll, is not fetched, so its ends stay."""
+        begun = {chunk.tp: chunk.position for chunk in reversed((*self._chunks, *self._aside))}
+        return {tp: self._progress(found, begun.get(tp, found.offset)) for tp, found in self._fetcher.positions.items()}
+
+    def _progress(self, found: Position, position: int | None) -> Progress:
+        end = found.last_stable_offset if self._isolation == READ_COMMITTED else found.high_watermark
+        return Progress(position, end, found.high_watermark, found.last_stable_offset, found.log_start_offset)
+
+    def answered_at(self, tp: TopicPartition) -> float | None:
+        """Loop time, in seconds, of the answer that has told the end of an assigned partition. None before the
+        first."""
+        found = self._fetcher.positions.get(tp)
+        return None if found is None else found.answered_at
 
     def _place(self, tp: TopicPartition) -> tuple[int | None, int]:
         """The position, and the leader epoch of the record before it; -1 if that is not known."""
@@ -237,16 +269,37 @@ class Consumer:
 
     # --- Reading ------------------------------------------------------------------------------------
 
-    async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
-        """Raw batches that have arrived, or arrive within the time; empty if none. Takes part in rebalances."""
+    async def poll_batches(self, timeout_ms: float, unless: Sequence[asyncio.Future[Any]] = ()) -> list[FetchedBatches]:
+        """Raw batches that have arrived, or arrive within the time; empty if none, or as soon as one of `unless` is
+        done, where nothing has arrived. Takes part in rebalances. With
+        read_committed those of aborted transactions are left out; control batches, which the readers of
+        `protocol.records` pass by, are not. Where nothing else came, that is all, or nothing, and `next_offset` is
+        after it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         await self._prepare(deadline)
         while not self._chunks and not self._fetcher.ready:
-            await self._wait(deadline)
+            await self._wait(deadline, unless)
             await self._prepare(deadline)
-            if loop.time() >= deadline:
+            if loop.time() >= deadline or any(each.done() for each in unless):
                 break
+        return self._take()
+
+    async def take_arrived(self, timeout_ms: float, unless: Sequence[asyncio.Future[Any]] = ()) -> list[FetchedBatches]:
+        """`poll_batches` without a part in rebalances and look-ups: for a callback of `subscribe` that takes its time,
+        while partitions that stay are read on."""
+        self._check_open()
+        fetcher = self._fetcher
+        if not self._chunks and not fetcher.ready:
+            fetcher.arrived.clear()
+            arrived = asyncio.ensure_future(fetcher.arrived.wait())
+            try:
+                await asyncio.wait([arrived, *unless], timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                arrived.cancel()
+        return self._take()
+
+    def _take(self) -> list[FetchedBatches]:
         begun, self._chunks = self._chunks, deque()
         return [each.rest() for each in begun] + self._fetcher.take()
 
@@ -306,8 +359,8 @@ class Consumer:
             for each in taken:
                 return ConsumedRecord(*chunk.tp, each.offset, each.timestamp_ms, each.key, each.value, each.headers)
 
-    async def _wait(self, deadline: float) -> None:
-        """Wait for data, an error, the end of a look-up, or a rebalance."""
+    async def _wait(self, deadline: float, unless: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait for data, an error, the end of a look-up, a rebalance, or one of `unless`."""
         loop = asyncio.get_running_loop()
         seconds = max(0.0, deadline - loop.time())
         self._polls.seen(loop.time(), waits=True)
@@ -316,7 +369,7 @@ class Consumer:
             waits.append(asyncio.ensure_future(self._membership.changed.wait()))
         try:
             lookups = [self._lookup] if self._lookup is not None else []
-            await asyncio.wait([*waits, *lookups], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*waits, *lookups, *unless], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._polls.seen(loop.time())
             for each in waits:

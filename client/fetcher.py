@@ -64,19 +64,22 @@ class Position:
     recognized as outdated and dropped."""
 
     __slots__ = (
+        "answered_at",
         "buffered",
-        "end",
         "epoch",
         "error",
         "failed_node",
         "failures",
         "fetch_epoch",
         "fetch_offset",
+        "high_watermark",
         "invalid",
         "is_doubted",
+        "last_stable_offset",
         "leader_only_until",
         "log_end",
         "log_end_epoch",
+        "log_start_offset",
         "max_bytes",
         "offset",
         "paused_until",
@@ -95,7 +98,8 @@ class Position:
         self.is_doubted = False  # a leader said otherwise that may have been outdated itself
         self.buffered = False
         self.max_bytes = max_bytes
-        self.end = -1  # up to which the isolation lets one read, as of the last answer; -1 before
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1  # of the last answer; -1 before
+        self.answered_at: float | None = None  # loop time of that
         self.paused_until = 0.0
         self.replica: int | None = None  # asked instead of the leader, which named it under replica_epoch
         self.replica_epoch = -1
@@ -359,7 +363,9 @@ class Fetcher:
         if position.replica is not None and self._node(answer.tp, position) != position.replica:
             position.replica = None
             self.wake()  # the leader is to be asked again
-        position.end = answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
+        position.high_watermark, position.last_stable_offset = answer.high_watermark, answer.last_stable_offset
+        position.log_start_offset = answer.log_start_offset
+        position.answered_at = asyncio.get_running_loop().time()
         if not answer.records:
             return
         data, next_offset, epoch = whole_batches(answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .assignors import Assignor
 from .classic_membership import ClassicMembership
 from .cluster import Client
 from .consumer_membership import ConsumerMembership
@@ -25,7 +26,7 @@ def new_membership(
     session_timeout_ms: int | None,
     rebalance_timeout_ms: int,
     heartbeat_interval_ms: int | None,
-    assignors: Sequence[str] | None,
+    assignors: Sequence[str | Assignor] | None,
     server_assignor: str | None,
     rack: str,
 ) -> Membership:

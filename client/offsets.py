@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..protocol.errors import KafkaError
 from ..protocol.messages import list_offsets
-from .cluster import NAMES_SHOWN, REQUEST_TIMEOUT_MS, Client
-from .errors import ClientError, ConnectionLost
+from . import leaders
+from .cluster import REQUEST_TIMEOUT_MS, Client
 from .raw import CONSUMER, READ_UNCOMMITTED
 from .types import TopicPartition
 
@@ -21,14 +20,14 @@ Found = dict[TopicPartition, tuple[int, int, int]]  # offset, timestamp, leader 
 
 async def fetch_offsets(client: Client, wanted: Wanted, isolation: int, timeout_ms: float) -> Found:
     """As `Admin.list_offsets`."""
-    found: Found = {}
-    async with client.operation(_offsets_of(wanted), timeout_ms) as operation:
-        while True:
-            problem = await _ask_leaders(client, [tp for tp in wanted if tp not in found], wanted, isolation, found)
-            if problem is None:
-                return found
-            await operation.again(problem)
-            await client.refresh_metadata(sorted({tp.topic for tp in wanted if tp not in found}))
+
+    def asking(tps: Sequence[TopicPartition]) -> Any:
+        asked = [(tp, _timestamp(wanted[tp]), client.leader_epoch(tp)) for tp in tps]
+        return _request(asked, isolation, CONSUMER)
+
+    async with client.operation(leaders.named("offsets", wanted), timeout_ms) as operation:
+        found = await leaders.ask(client, operation, "offsets", wanted, asking)
+    return {tp: (part.offset, part.timestamp, part.leader_epoch) for tp, part in found.items()}
 
 
 async def fetch_own_ends(client: Client, node: int, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -36,36 +35,7 @@ async def fetch_own_ends(client: Client, node: int, tps: Iterable[TopicPartition
     ClientError."""
     asked = [(tp, _timestamp("latest"), -1) for tp in tps]
     answer = await client.request(_request(asked, READ_UNCOMMITTED, DEBUGGING), node)
-    return {tp: each.offset for tp, each in _answered(answer).items() if not each.error_code}
-
-
-async def _ask_leaders(
-    client: Client, missing: Sequence[TopicPartition], wanted: Wanted, isolation: int, found: Found
-) -> KafkaError | ClientError | None:
-    """Ask each leader once; adds to `found`. Returns the last problem of the missing ones."""
-    problem: KafkaError | ClientError | None = None
-    by_node: dict[int, list[TopicPartition]] = {}
-    for tp in missing:
-        by_node.setdefault(await client.leader_of(tp), []).append(tp)
-    for node, tps in by_node.items():
-        asked = [(tp, _timestamp(wanted[tp]), client.leader_epoch(tp)) for tp in tps]
-        try:
-            answered = _answered(await client.request(_request(asked, isolation, CONSUMER), node))
-        except ConnectionLost as error:
-            problem = error
-            continue
-        for tp in tps:
-            one = answered.get(tp)
-            where = f"offsets of {tp.topic}-{tp.partition}"
-            if one is None:
-                problem = ConnectionLost(f"{where}: node {node} left them out of its answer")
-            elif one.error_code:
-                problem = KafkaError.of(one.error_code, where)
-                if not problem.retriable:
-                    raise problem
-            else:
-                found[tp] = (one.offset, one.timestamp, one.leader_epoch)
-    return problem
+    return {tp: each.offset for tp, each in leaders.answered(answer).items() if not each.error_code}
 
 
 def _timestamp(what: str | int) -> int:
@@ -84,14 +54,3 @@ def _request(asked: Iterable[tuple[TopicPartition, int, int]], isolation: int, r
     return list_offsets.Request(
         replica_id=replica_id, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
     )
-
-
-def _answered(answer: Any) -> dict[TopicPartition, Any]:
-    return {
-        TopicPartition(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions
-    }
-
-
-def _offsets_of(wanted: Iterable[TopicPartition]) -> str:
-    names = [f"{tp.topic}-{tp.partition}" for tp in wanted]
-    return f"offsets of {', '.join(names[:NAMES_SHOWN])}{', …' * (len(names) > NAMES_SHOWN)}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import describe_producers, write_txn_markers
+from . import leaders
 from .cluster import Client
 from .errors import ClientError, ConnectionLost
 from .types import TopicPartition
@@ -107,54 +108,20 @@ async def fetch_producers(
     client: Client, partitions: Iterable[TopicPartition], timeout_ms: float
 ) -> dict[TopicPartition, list[PartitionProducer]]:
     """As `Admin.describe_producers`."""
-    missing = dict.fromkeys(partitions)
-    found: dict[TopicPartition, list[PartitionProducer]] = {}
-    async with client.operation("producers of partitions", timeout_ms) as operation:
-        while True:
-            problem = await _ask_leaders(client, list(missing), found)
-            if problem is None:
-                return found
-            for tp in found:
-                missing.pop(tp, None)
-            await operation.again(problem)
-            await client.refresh_metadata(sorted({tp.topic for tp in missing}))
 
-
-async def _ask_leaders(
-    client: Client, missing: Sequence[TopicPartition], found: dict[TopicPartition, list[PartitionProducer]]
-) -> KafkaError | ClientError | None:
-    """Ask each leader once; adds to `found`. Returns the last problem of the missing ones."""
-    problem: KafkaError | ClientError | None = None
-    by_node: dict[int, list[TopicPartition]] = {}
-    for tp in missing:
-        by_node.setdefault(await client.leader_of(tp), []).append(tp)
-    for node, tps in by_node.items():
+    def asking(tps: Sequence[TopicPartition]) -> describe_producers.Request:
         topics: dict[str, Any] = {}
         for tp in tps:
             topic = describe_producers.TopicRequest(name=tp.topic, partition_indexes=[])
             topics.setdefault(tp.topic, topic).partition_indexes.append(tp.partition)
-        try:
-            answer = await client.request(describe_producers.Request(topics=list(topics.values())), node)
-        except ConnectionLost as error:
-            problem = error
-            continue
-        told = {
-            TopicPartition(topic.name, each.partition_index): each
-            for topic in answer.topics
-            for each in topic.partitions
-        }
-        for tp in tps:
-            one = told.get(tp)
-            where = f"producers of {tp.topic}-{tp.partition}"
-            if one is None:
-                problem = ConnectionLost(f"{where}: node {node} left them out of its answer")
-            elif one.error_code:
-                problem = KafkaError.of(one.error_code, where)
-                if not problem.retriable:
-                    raise problem
-            else:
-                found[tp] = sorted(map(_producer, one.active_producers), key=lambda each: each.producer_id)
-    return problem
+        return describe_producers.Request(topics=list(topics.values()))
+
+    async with client.operation("producers of partitions", timeout_ms) as operation:
+        found = await leaders.ask(client, operation, "producers", partitions, asking)
+    return {
+        tp: sorted(map(_producer, part.active_producers), key=lambda each: each.producer_id)
+        for tp, part in found.items()
+    }
 
 
 def _producer(said: Any) -> PartitionProducer:

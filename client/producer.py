@@ -10,14 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import init_producer_id
 from ..protocol.records import BatchBuilder
-from ..protocol.topic_names import why_invalid
-from .accumulator import IN_FLIGHT_MAX, Accumulator
+from .accumulator import IN_FLIGHT_MAX, Accumulator, Batch
 from .cluster import REQUEST_TIMEOUT_MS, Client
+from .columns import RECORD_OVERHEAD_BYTES, Columns, Headers
 from .errors import (
     BufferFull,
     ClientError,
@@ -25,31 +25,40 @@ from .errors import (
     ProducerFailed,
     ProducerFenced,
     TransactionAborted,
-    no_topic,
 )
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
-from .partitioner import ProducerTopic, partition_for_key
+from .outcomes import Acknowledged, Many
+from .partitioner import (
+    DEFAULT_PARTITIONER,
+    Partitioner,
+    ProducerTopic,
+    check_partitioner,
+    partition_for_key,
+)
 from .sender import CLOSED, Sender
 from .transactional import Transactions
 from .types import GroupMetadata, RecordMetadata, TopicPartition
+from .unlearned import Later, Unlearned
 
 log = logging.getLogger("isthmus.client")
 
 BATCH_BYTES = 128 << 10
 BUFFER_BYTES = 64 << 20
-RECORD_OVERHEAD_BYTES = 24  # upper limit for a record without key, value and headers
-LEARN_ATTEMPTS = 8
 TRANSACTION_TIMEOUT_MS = 60_000
 
 __all__ = ["Producer", "partition_for_key"]
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Producer:
     """Sends records through a started `Client`. linger_ms: how long a batch waits for more records; acks: -1 all, 1
     leader, 0 none (then futures resolve with offset -1); buffer_bytes: most bytes that are
     buffered; batch_bytes: most bytes of a batch before compression.
+
+    partitioner: chooses a record's partition where `send` is given none: by a hash of the key, as librdkafka names
+    them. murmur2_random, the default, is that of Java's clients; consistent_random (CRC32) librdkafka's own;
+    fnv1a_random Sarama's. A record without a key (with consistent_random one with an empty key, too) goes to any
+    partition, the same for a whole batch; with murmur2, consistent and fnv1a to that of the empty key; with random,
+    each record to any. Or a function of the key, or None, and the number of partitions, called for each record.
 
     With a transactional_id all records are sent in transactions (KIP-98): one at a time, each seen by read_committed
     consumers as a whole or not at all. `start` ends what an earlier producer with the same id has left open, and fences
@@ -71,12 +80,15 @@ class Producer:
         transactional_id: str | None = None,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         max_block_ms: float = API_TIMEOUT_MS,
+        partitioner: str | Partitioner = DEFAULT_PARTITIONER,
     ) -> None:
         if idempotent and acks != -1:
             raise ClientError(f"acks={acks} cannot be idempotent: use acks=-1, or idempotent=False")
         if transactional_id is not None and (not transactional_id or acks != -1 or idempotent is False):
             raise ClientError("a transactional producer needs an id that is not empty, acks=-1, and to be idempotent")
+        check_partitioner(partitioner)
         self.client = client
+        self.partitioner = partitioner
         self.linger_s = linger_ms / 1000
         self.batch_bytes = batch_bytes
         self.compression = compression
@@ -88,8 +100,6 @@ class Producer:
         self.buffered_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._topics: dict[str, ProducerTopic] = {}
-        self._waiting: dict[str, list[Any]] = {}  # records that wait for their topic's metadata
-        self._jobs: dict[asyncio.Task[None], None] = {}
         self._space_freed = asyncio.Event()
         self._producer_id, self._producer_epoch = -1, -1
         self._open = False
@@ -99,6 +109,7 @@ class Producer:
             else Transactions(client, _Records(self), transactional_id, transaction_timeout_ms, max_block_ms)
         )
         self._progress = None if self._transactions is None else self._transactions.progress
+        self._unlearned = Unlearned(client, self.delivery_timeout_s, self._look_at, self._released, self._refused)
         self._sender = Sender(
             client,
             self._topics,
@@ -130,18 +141,21 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        partitioner: str | Partitioner | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Put a record into its batch, without waiting. Raises BufferFull: `await producer.wait_for_space()` first.
+        partitioner: instead of the producer's, for this record.
 
         Of a topic that is new to the client the metadata is fetched first; the cluster may create the topic then. Of a
         transactional producer it raises TransactionAborted if the transaction has failed, and so do the futures.
         """
-        if self.buffered_bytes >= self.buffer_bytes:
-            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
-        if not self._open:
-            raise ClientError("the producer is not started, or is closed")
-        if self._progress is not None and not self._progress.is_open:
-            raise self._progress.refusal()
+        progress = self._progress
+        if (
+            self.buffered_bytes >= self.buffer_bytes
+            or not self._open
+            or (progress is not None and not progress.is_open)
+        ):
+            raise self._refusal()
         if timestamp_ms is None:
             timestamp_ms = self.client.runtime.wall_ms()
         size = RECORD_OVERHEAD_BYTES
@@ -155,14 +169,60 @@ class Producer:
         known = self._topics.get(topic)
         if known is None or known.seen is None or self.client.topics.get(topic) is not known.seen:
             known = self._look_at(topic)
-        if not known.count or topic in self._waiting:
+        if not known.count or topic in self._unlearned:
+            put = partial(self._put_one, partition, partitioner, timestamp_ms, key, value, headers, size, future)
             self.buffered_bytes += size
-            self._send_later(topic, (partition, timestamp_ms, key, value, headers, size, future))
+            self._unlearned.add(topic, Later(1, size, future, put))
             return future
         if partition is None:
-            partition = known.partition(key, self.client.runtime.random)
+            random = self.client.runtime.random
+            by = partitioner
+            partition = known.partition(key, random) if by is None else known.partition_by(by, key, random)
         self._put(known, partition, timestamp_ms, key, value, headers, size, future)
         return future
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        partition: int | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        headers: Sequence[Headers] | None = None,
+        partitioner: str | Partitioner | None = None,
+    ) -> asyncio.Future[Acknowledged]:
+        """Put many records, as columns of one length, into their batches: as `send` of each, at a fraction of the cost.
+        They keep their order in each partition. keys: None where no record has one; timestamps_ms: of each record, or
+        of all, None for now; headers: None where no record has any; partitioner: instead of the producer's, for these.
+
+        The future is done when the outcome of every record is known. It has where they are, or the first error: others
+        of the records may be in the log then. Raises as `send`, ValueError for columns of different lengths, and
+        TypeError for what is not bytes; nothing is sent then. One call may exceed buffer_bytes by its own records, so
+        do not hand in a large part of that at once."""
+        if not self._open or not self.has_space or (self._progress is not None and not self._progress.is_open):
+            raise self._refusal()
+        columns = Columns.of(values, keys, timestamps_ms, headers, self.client.runtime.wall_ms)
+        future: asyncio.Future[Acknowledged] = self._loop.create_future()
+        known = self._look_at(topic)
+        if known.count and topic not in self._unlearned:
+            self._put_many(partition, partitioner, columns, Many(future, topic, list(columns.timestamps)), known)
+        else:
+            columns = columns.copied()
+            many = Many(future, topic, columns.timestamps)
+            put = partial(self._put_many, partition, partitioner, columns, many)
+            size = columns.size_bytes
+            self.buffered_bytes += size
+            self._unlearned.add(topic, Later(columns.length, size, future, put))
+        return future
+
+    def _refusal(self) -> Exception:
+        """Why no records are taken now."""
+        if not self._open:
+            return ClientError("the producer is not started, or is closed")
+        if self._progress is not None and not self._progress.is_open:
+            return self._progress.refusal()
+        return BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
 
     @property
     def has_space(self) -> bool:
@@ -178,8 +238,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Send everything now and wait until each record's outcome is known; errors are in the futures."""
-        while self._waiting:
-            await asyncio.wait(list(self._jobs), return_when=asyncio.FIRST_COMPLETED)
+        await self._unlearned.until_none()
         batches = []
         for each in list(self._sender.active.values()):
             each.seal()
@@ -206,18 +265,14 @@ class Producer:
             if self._transactions is not None:
                 log.warning("%s: %s", self._transactions.left_open, error)
             else:
-                undelivered = self._sender.undelivered + sum(len(records) for records in self._waiting.values())
+                undelivered = self._sender.undelivered + self._unlearned.records
                 log.warning("%d records are not delivered, as their futures say: %s", undelivered, error)
         finally:
             self._open = False
-            jobs = list(self._jobs)
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
+            await self._unlearned.stop()
             if self._transactions is not None:
                 self._transactions.stop()
-            for topic in list(self._waiting):
-                self._fail_waiting(topic, ClientError(f"topic {topic}: {CLOSED}; it is not in the log"))
+            self._unlearned.fail(lambda topic: ClientError(f"topic {topic}: {CLOSED}; it is not in the log"))
             await self._sender.close()
             if self._transactions is not None:
                 await self._transactions.close()
@@ -290,7 +345,7 @@ class Producer:
         """The topic as the client's metadata now has it."""
         known = self._topics.get(topic)
         if known is None:
-            known = self._topics[topic] = ProducerTopic(topic)
+            known = self._topics[topic] = ProducerTopic(topic, self.partitioner)
         known.learn(self.client.topics.get(topic))
         return known
 
@@ -315,25 +370,126 @@ class Producer:
                 future.exception()  # seen: asyncio logs one that nobody asks for
                 return
             if batch is not None:
-                each.seal()
-                topic.sticky = None
-                self._sender.is_drained = False
-                self._sender.wake()
-            builder = BatchBuilder(
-                self.compression, max_bytes=self.batch_bytes, transactional=self._transactions is not None
-            )
+                self._seal(topic, each)
+            builder = self._builder()
             builder.append(timestamp_ms, key, value, headers)  # may raise: no batch has begun yet
-            now = self._loop.time()
-            batch = each.start(builder, now, now + self.delivery_timeout_s)
-            self._sender.active[each.tp] = each
-            if self.linger_s:
-                self._sender.wake_at(now + self.linger_s)
-            else:
-                self._sender.wake()
-        batch.futures.append(future)
+            batch = self._start(each, builder)
+        batch.outcomes.append(future)
         batch.timestamps.append(timestamp_ms)
         batch.size_bytes += size
         self.buffered_bytes += size
+
+    def _seal(self, topic: ProducerTopic, each: Accumulator) -> None:
+        """The open batch is full."""
+        each.seal()
+        topic.sticky = None
+        self._sender.is_drained = False
+        self._sender.wake()
+
+    def _builder(self) -> BatchBuilder:
+        return BatchBuilder(self.compression, max_bytes=self.batch_bytes, transactional=self._transactions is not None)
+
+    def _start(self, each: Accumulator, builder: BatchBuilder) -> Batch:
+        now = self._loop.time()
+        batch = each.start(builder, now, now + self.delivery_timeout_s)
+        self._sender.active[each.tp] = each
+        if self.linger_s:
+            self._sender.wake_at(now + self.linger_s)
+        else:
+            self._sender.wake()
+        return batch
+
+    def _put_one(
+        self,
+        partition: int | None,
+        partitioner: str | Partitioner | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        size: int,
+        future: asyncio.Future[RecordMetadata],
+        topic: ProducerTopic,
+    ) -> None:
+        if partition is None:
+            random = self.client.runtime.random
+            by = partitioner
+            partition = topic.partition(key, random) if by is None else topic.partition_by(by, key, random)
+        self._put(topic, partition, timestamp_ms, key, value, headers, size, future)
+
+    def _put_many(
+        self,
+        partition: int | None,
+        partitioner: str | Partitioner | None,
+        columns: Columns,
+        many: Many,
+        topic: ProducerTopic,
+    ) -> None:
+        """Raises an error only if nothing was put; later ones are told by the future."""
+        random = self.client.runtime.random
+        by = topic.partitioner if partitioner is None else partitioner
+        try:
+            if partition is not None:
+                self._fill_all(topic, partition, columns, None, columns.length, many)
+            elif columns.has_keys or not isinstance(by, str):
+                for at, rows in topic.rows_by_partition(columns.keys, random, by).items():
+                    self._fill_all(topic, at, columns, rows, len(rows), many)
+            else:
+                done = 0
+                while done < columns.length:  # each batch may be of another partition
+                    at = topic.partition_by(by, None, random)
+                    done = self._fill(topic, at, columns, None, done, columns.length, many)
+        except Exception as error:
+            if not many.put:
+                raise
+            many.failed(self._refused(error), columns.length - many.put)
+
+    def _fill_all(
+        self, topic: ProducerTopic, partition: int, columns: Columns, rows: list[int] | None, end: int, many: Many
+    ) -> None:
+        done = 0
+        while done < end:
+            done = self._fill(topic, partition, columns, rows, done, end, many)
+
+    def _fill(
+        self,
+        topic: ProducerTopic,
+        partition: int,
+        columns: Columns,
+        rows: list[int] | None,
+        start: int,
+        end: int,
+        many: Many,
+    ) -> int:
+        """Put records into the open batch, or into a new one: as many as fit. rows: those of the partition, None: all;
+        start, end: places among them. Returns the place after the last that was put."""
+        each = topic.accumulators.get(partition)
+        if each is None:
+            each = self._accumulator(topic, partition)
+        batch = each.open
+        if batch is not None:
+            assert batch.builder is not None
+            count, size = batch.builder.count, batch.builder.size_bytes
+            try:
+                after = columns.into(batch.builder, start, rows)
+            finally:
+                if batch.builder.count > count:
+                    size = batch.builder.size_bytes - size
+                    batch.add_run(many, _rows(rows, start, batch.builder.count - count), size)
+                    self.buffered_bytes += size
+            if after > start:
+                return after
+        if each.error is not None:
+            many.failed(each.error, end - start)
+            many.put += end - start
+            return end
+        if batch is not None:
+            self._seal(topic, each)
+        builder = self._builder()
+        after = columns.into(builder, start, rows)  # may raise: no batch has begun yet
+        self._start(each, builder).add_run(many, _rows(rows, start, builder.count), builder.size_bytes)
+        self.buffered_bytes += builder.size_bytes
+        return after
 
     def _accumulator(self, topic: ProducerTopic, partition: int) -> Accumulator:
         if partition < 0 or (topic.count and partition >= topic.count):
@@ -352,49 +508,9 @@ class Producer:
         topic.accumulators[partition] = each
         return each
 
-    def _send_later(self, topic: str, record: Any) -> None:
-        """The topic is new to this client: get its metadata first. Records are kept in order and count as buffered."""
-        waiting = self._waiting.setdefault(topic, [])
-        waiting.append(record)
-        if len(waiting) == 1:
-            name = f"{self.client.client_id} producer: learn {topic}"
-            job = self._loop.create_task(self._learn_topic(topic), name=name)
-            self._jobs[job] = None
-            job.add_done_callback(lambda done: self._jobs.pop(done, None))
-
-    async def _learn_topic(self, topic: str) -> None:
-        error: Exception = no_topic(topic)
-        try:
-            async with self.client.operation(f"metadata of topic {topic}", self.delivery_timeout_s * 1000) as operation:
-                for _ in range(0 if why_invalid(topic) else LEARN_ATTEMPTS):  # no broker can have an invalid one
-                    await self.client.refresh_metadata([topic], create=True, timeout_ms=operation.remaining_ms)
-                    if self._look_at(topic).count:
-                        break
-                    await operation.again(no_topic(topic))
-        except (KafkaError, ClientError) as failed:
-            error = failed
-        known = self._look_at(topic)
-        if not known.count:
-            self._fail_waiting(topic, error if self._transactions is None else self._transactions.refused(error))
-            return
-        for partition, timestamp_ms, key, value, headers, size, future in self._waiting.pop(topic, ()):
-            self.buffered_bytes -= size
-            if future.done():
-                continue
-            try:
-                at = known.partition(key, self.client.runtime.random) if partition is None else partition
-                self._put(known, at, timestamp_ms, key, value, headers, size, future)
-            except (KafkaError, ClientError, TypeError, ValueError) as wrong:
-                future.set_exception(wrong if self._transactions is None else self._transactions.refused(wrong))
-                future.exception()  # seen
-        self._released(0)
-
-    def _fail_waiting(self, topic: str, error: Exception) -> None:
-        for *_, size, future in self._waiting.pop(topic, ()):
-            self._released(size)
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # seen
+    def _refused(self, error: Exception) -> Exception:
+        """What a future is told of a record that was not put into a batch: it fails the transaction."""
+        return error if self._transactions is None else self._transactions.refused(error)
 
     def _released(self, size_bytes: int) -> None:
         self.buffered_bytes -= size_bytes
@@ -416,6 +532,11 @@ class Producer:
                 await operation.again(error)
 
 
+def _rows(rows: list[int] | None, start: int, count: int) -> Sequence[int]:
+    """Some of the rows of a call's columns. rows: those of a partition, None: all."""
+    return range(start, start + count) if rows is None else rows[start : start + count]
+
+
 class _Records:
     """The records of a producer, for its transactions: `transactional.Records`."""
 
@@ -427,8 +548,7 @@ class _Records:
 
     def drop(self, error: Exception) -> None:
         producer = self._producer
-        for topic in list(producer._waiting):
-            producer._fail_waiting(topic, error)
+        producer._unlearned.fail(lambda topic: error)
         producer._sender.drop(error)
 
     async def until_idle(self) -> None:

@@ -41,3 +41,20 @@ class GroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+class Progress(NamedTuple):
+    """How far a partition is read, and where it ended when it was last fetched; offsets. position: of the next record
+    for the user, None before it is known. end: up to which the isolation lets one read: the high watermark, or with
+    read_committed the last stable offset. All but the position are -1 before the first answer."""
+
+    position: int | None
+    end: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets from the position to the end, markers of transactions included; None before both are known."""
+        return None if self.end < 0 or self.position is None else max(0, self.end - self.position)

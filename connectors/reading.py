@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from ..client import Admin, Client, TopicPartition
 from ..client.errors import ClientError
 from ..client.raw import READ_COMMITTED, RawFetch, fetch_raw
-from ..protocol import records
+from ..protocol import arrow, records
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.isolation import without_aborted
 from ..protocol.records import Columns, CorruptBatch, TooLargeToDecode
@@ -33,7 +32,6 @@ LOG = logging.getLogger(__name__)
 FETCH_WAIT_MS = 500  # how long a broker may hold a fetch that finds nothing
 ARROW_BYTES = 4 << 20  # of a record batch: Spark is fastest with 1 to 10 MB
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ARROW = pa.schema(
     [
         ("key", pa.binary()),
@@ -43,7 +41,7 @@ ARROW = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("timestampType", pa.int32()),
-        ("headers", HEADERS),
+        ("headers", arrow.HEADERS),
     ]
 )
 
@@ -291,19 +289,18 @@ def _array(name: str, found: Columns, topic: str, partition: int) -> pa.Array:
     count = found.count
     match name:
         case "key":
-            return _binary(count, found.key_offsets, found.key_data, found.key_valid)
+            return arrow.keys(found)
         case "value":
-            return _binary(count, found.value_offsets, found.value_data, found.value_valid)
+            return arrow.values(found)
         case "topic":
             return pa.repeat(pa.scalar(topic), count)
         case "partition":
             return pa.repeat(pa.scalar(partition, pa.int32()), count)
         case "offset":
-            return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.offsets)])
+            return arrow.offsets(found)
         case "timestamp":
-            ms = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), count, [None, pa.py_buffer(found.timestamps)])
             try:
-                return ms.cast(pa.timestamp("us", "UTC"))
+                return arrow.timestamps(found).cast(pa.timestamp("us", "UTC"))
             except pa.ArrowInvalid as error:
                 where = f"{topic}-{partition}, offsets {found.offsets[0]} to {found.offsets[-1]}"
                 raise SourceError(f"{where}: a record's timestamp is no time in ms ({error})") from None
@@ -312,29 +309,5 @@ def _array(name: str, found: Columns, topic: str, partition: int) -> pa.Array:
                 return pa.repeat(pa.scalar(0, pa.int32()), count)
             return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(found.append_time)])
         case "headers":
-            return _headers(found)
+            return arrow.headers(found)
     raise SourceError(f"there is no column {name}; there are {', '.join(ARROW.names)}")
-
-
-def _binary(
-    count: int, offsets: object, data: object, valid: object | None, type_: pa.DataType | None = None
-) -> pa.Array:
-    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(type_ or pa.binary(), count, buffers)
-
-
-def _headers(found: Columns) -> pa.Array:
-    """Spark's Kafka source gives null where a record has no headers."""
-    if found.headers is None:
-        return pa.nulls(found.count, HEADERS)
-    given = found.headers
-    keys = _binary(given.count, given.key_offsets, given.key_data, None)
-    values = _binary(given.count, given.value_offsets, given.value_data, given.value_valid)
-    try:
-        names = keys.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8, which Kafka does not look at
-        names = pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
-    structs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-    rows = pa.Array.from_buffers(pa.int32(), found.count + 1, [None, pa.py_buffer(given.rows)])
-    lists = pa.ListArray.from_arrays(rows, structs, type=HEADERS)
-    return pa.compute.if_else(pa.compute.equal(pa.compute.list_value_length(lists), 0), pa.scalar(None, HEADERS), lists)

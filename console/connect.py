@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..client import Client
+from ..client.errors import ConnectionLost
 from ..deploy.chosen import KEPT, kept_addresses
 from ..deploy.errors import DeployError
 from ..deploy.supervisor import read_state
@@ -34,7 +35,7 @@ def resolve(bootstrap: str, home: Path | None = None) -> str:
     datacenter of that name, it is the one that runs; DeployError when that does not tell."""
     if ":" in bootstrap:
         return bootstrap
-    kept = {file.parent: kept_addresses(file.parent) for file in sorted((home or HOME).glob(f"*/{KEPT}"))}
+    kept = _kept(home)
     found = {folder: addresses[bootstrap] for folder, addresses in kept.items() if bootstrap in addresses}
     if len(found) > 1:
         found = {each: found[each] for each in found if (state := read_state(each)) and state.running} or found
@@ -42,18 +43,34 @@ def resolve(bootstrap: str, home: Path | None = None) -> str:
         places = ", ".join(f"{address} of {folder.name}" for folder, address in found.items())
         raise DeployError(f"several topologies have a datacenter '{bootstrap}': say which by its address, {places}")
     if not found:
-        names = sorted({name for addresses in kept.values() for name in addresses})
-        known = f"datacenters known here: {', '.join(names)}" if kept else f"nothing was started from {Path.cwd()}"
+        known = (
+            f"datacenters known here: {', '.join(_names(kept))}" if kept else f"nothing was started from {Path.cwd()}"
+        )
         raise DeployError(f"'{bootstrap}' is neither HOST:PORT nor the name of a datacenter ({known})")
     return next(iter(found.values()))
 
 
+def _kept(home: Path | None = None) -> dict[Path, dict[str, str]]:
+    """The addresses of datacenters, by name, of each topology that was started from this folder."""
+    return {file.parent: kept_addresses(file.parent) for file in sorted((home or HOME).glob(f"*/{KEPT}"))}
+
+
+def _names(kept: dict[Path, dict[str, str]]) -> list[str]:
+    return sorted({name for addresses in kept.values() for name in addresses})
+
+
 @contextlib.asynccontextmanager
 async def connected(bootstrap: str) -> AsyncIterator[Client]:
-    """A started client, closed at the end."""
+    """A started client, closed at the end. Raises DeployError where none of the default's brokers answers, and there
+    are datacenters that may have been meant."""
     client = Client(resolve(bootstrap), client_id="isthmus-cli")
     try:
-        await client.start(START_TIMEOUT_MS)
+        try:
+            await client.start(START_TIMEOUT_MS)
+        except ConnectionLost as error:
+            if bootstrap != DEFAULT_BOOTSTRAP or not (names := _names(_kept())):
+                raise
+            raise DeployError(f"{error} (-b takes the names of datacenters, too: {', '.join(names)})") from error
         yield client
     finally:
         await client.close()

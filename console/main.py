@@ -16,10 +16,13 @@ from . import (
     images,
     members,
     mirrors,
+    operating,
     output,
     partitions,
     processes,
     records,
+    streams,
+    tables,
     topics,
     transactions,
 )
@@ -31,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Brokers, mirrors, stream processors and Spark over many datacenters, speaking the Kafka protocol.",
 )
-app.add_typer(topics.app, name="topic", help="List, create, describe and delete topics.")
+app.add_typer(topics.app, name="topic", help="List, create, alter, describe and delete topics.")
 app.add_typer(partitions.app, name="partition", help="Move partitions to other brokers.")
 app.add_typer(clusters.cluster, name="cluster", help="See brokers, leaders and what is not in sync.")
 app.add_typer(
@@ -42,11 +45,14 @@ clusters.quorum.command()(members.add)
 clusters.quorum.command()(members.remove)
 clusters.cluster.add_typer(members.features, name="features", help="See and finalize the levels of features.")
 clusters.cluster.command("balance")(partitions.balance)
-app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
+app.add_typer(groups.app, name="group", help="List, describe, reset, alter and delete consumer groups.")
 app.add_typer(transactions.app, name="transaction", help="See transactions, and end those that hang.")
 app.add_typer(mirrors.app, name="mirror", help="Run mirrors, and see what they do.")
+app.add_typer(streams.app, name="streams", help="Stream apps: their topology and lag, and a new start.")
+app.add_typer(tables.app, name="table", help="Look at the tables of stream apps.")
 app.add_typer(images.app, name="image", help="Build the container image.")
 processes.add(app)
+operating.add(app)
 app.command()(compose.compose)
 records.add(app)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,7 +14,8 @@ from ..client import Admin, Client, TopicPartition
 from ..deploy.errors import DeployError
 from ..deploy.launch import python
 from ..mirror.link import SOURCE_CLUSTER_OPTION
-from ..mirror.status import read_status
+from ..mirror.status import SILENT_AFTER_MS, read_status
+from ..runtime import system
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -23,6 +25,7 @@ COLUMNS = (
     "link", "topic", "partition", "state", "since", ("next_offset", "offset"), ("source_high_watermark", "source end"),
     ("lag_records", "lag"), "next_try", "reason",
 )  # fmt: skip
+NOT_SEEN = {"source_high_watermark": None, "lag_records": None, "lag_ms": None}
 
 
 @app.callback()
@@ -42,8 +45,8 @@ def status(
     """State, position and lag of each mirrored partition; --bootstrap is the mirrors' target.
 
     It is what the mirrors wrote there last; a row without a partition is of the link as a whole. A mirror that is cut
-    off from its target, or gone, writes nothing: with --source the two clusters are asked themselves, and the lag is
-    what lies between their ends.
+    off from its target, or gone, writes nothing: after 15 s that is told, and no lag is shown. With --source the two
+    clusters are asked themselves, and the lag is what lies between their ends.
     """
 
     async def run() -> list[dict[str, Any]]:
@@ -53,6 +56,8 @@ def status(
             if said and not rows:
                 links = ", ".join(sorted({row["link"] for row in said}))
                 raise DeployError(f"no mirror of link {link} has written into this cluster; those of {links} have")
+            ages_ms = ages(rows, system().wall_ms())
+            rows = [{**row, "age_ms": ages_ms[row["link"]]} for row in rows]
             if source is None:
                 return [unknown_as_none(row) for row in rows]
             partitions = [row for row in rows if row["topic"]]
@@ -61,6 +66,12 @@ def status(
                 return of_links + await measured(partitions, client, there)
 
     rows = asyncio.run(run())
+    for name, age_ms in dict.fromkeys((row["link"], row["age_ms"]) for row in rows):
+        if age_ms > SILENT_AFTER_MS and not as_json:
+            output.note(
+                f"link {name}: its mirror has written nothing for {age_ms // 1000} s: it is stopped, hangs, or is cut "
+                "off from here, and what it said may be wrong by now; --source asks the clusters themselves"
+            )
     if not as_json:
         rows = [
             {**row, "since": clock_time(row["since_ms"]), "next_try": clock_time(row.get("next_try_ms", -1))}
@@ -85,12 +96,19 @@ def clock_time(ms: int) -> str:
 
 
 def unknown_as_none(row: dict[str, Any]) -> dict[str, Any]:
-    """A lag of 0 would say that all is well with a partition whose source was not seen. A link has no offsets."""
+    """A lag would say how it is with a partition whose source is not seen, or not any more. A link has no offsets."""
     if not row["topic"]:
-        return {**row, "partition": None, "next_offset": None, "source_high_watermark": None, "lag_records": None}
-    if row["source_high_watermark"] >= 0:
-        return row
-    return {**row, "source_high_watermark": None, "lag_records": None}
+        return {**row, "partition": None, "next_offset": None, **NOT_SEEN}
+    is_seen = row["source_high_watermark"] >= 0 and row["age_ms"] <= SILENT_AFTER_MS
+    return row if is_seen else {**row, **NOT_SEEN}
+
+
+def ages(rows: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, int]:
+    """For how many ms the mirror of each link has written nothing, as far as clocks agree."""
+    newest: dict[str, int] = {}
+    for row in rows:
+        newest[row["link"]] = max(newest.get(row["link"], 0), row["updated_ms"])
+    return {link: max(0, now_ms - at_ms) for link, at_ms in newest.items()}
 
 
 async def measured(rows: list[dict[str, Any]], target: Client, source: Client) -> list[dict[str, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +22,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 FOLDED = (
     "address",
     "assigned",
+    "details",
     "next_try",
     "reads",
     "reason",
@@ -84,9 +87,24 @@ def done(message: str, facts: Mapping[str, Any], as_json: bool) -> None:
         out.print(message)
 
 
+def time_text(at_ms: int) -> str:
+    """A time in UTC for people."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds").replace("+00:00", "Z")
+
+
+def nothing() -> contextlib.nullcontext[None]:
+    """In place of what is only shown on a terminal."""
+    return contextlib.nullcontext()
+
+
 def fail(message: str) -> None:
     """One error on stderr, without a traceback."""
     err.print(Text.assemble(("error: ", "bold red"), message))
+
+
+def note(message: str) -> None:
+    """What a person should know though all went well, on stderr."""
+    err.print(Text.assemble(("note: ", "bold yellow"), message))
 
 
 def _cell(value: Any) -> Text:

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +19,13 @@ from rich.text import Text
 
 from ..client.connection import close_all, connect
 from ..client.errors import ClientError
+from ..deploy.control import ask
 from ..deploy.errors import DeployError, SupervisorError
-from ..deploy.launch import NOTE, last_words, python
+from ..deploy.launch import FAILURE, NOTE, last_words, python, told
 from ..deploy.nodes import KIND
 from ..deploy.supervisor import SavedState, State, Status, read_state, start_ticks
 from . import output
-from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
+from .connect import HOME, resolve
 from .members import unregister_app
 from .output import JsonFlag
 from .partitions import drain_app
@@ -34,8 +37,9 @@ File = Annotated[Path, typer.Option("--file", "-f", help="The topology file.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of data and logs; default .isthmus/<name>.")]
 DEFAULT_FILE = Path("topology.yaml")
 COLUMNS = ("process", "state", ("node_id", "node"), "pid", "restarts", "address", "reason")  # a name says the kind
-SILENT = "silent"  # the state of a broker that is ready for all that its supervisor knows, and does not answer
 ANSWER_TIMEOUT_MS = 2_000  # for a broker to tell its versions
+SUPERVISOR_TIMEOUT_S = 5.0  # for it to say that it lives
+EXIT_FAILED = 1
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
 BROKER_COMMANDS = ("check", "drain", "to-kafka", "unregister")  # else it is one to run
@@ -48,18 +52,23 @@ def add(app: typer.Typer) -> None:
     app.command()(down)
     app.command()(status)
     app.command(context_settings=passing, add_help_option=False)(broker)
-    app.command(context_settings={"allow_extra_args": True})(worker)
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(worker)
     app.command(context_settings=passing, add_help_option=False)(demo)
 
 
 def up(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
-    """Start a topology in the background and return once all of it is ready."""
+    """Start a topology in the background and return once all of it is ready.
+
+    A mirror or worker that does not start leaves all else at work: it is named, with exit code 1."""
     from ..deploy.options import check_options
 
     topology, folder = located(file, data)
     check_options(topology, file.read_text(), str(file))
     if (state := read_state(folder)) and state.running:
-        raise SupervisorError(f"{topology.name} is up already: see `isthmus status -f {file}`")
+        raise SupervisorError(
+            f"{topology.name} is up already: see `isthmus status -f {file}`; `isthmus apply -f {file}` makes it as the "
+            "file says now"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     command = (*python("deploy"), "-f", str(file.resolve()), "--data", str(folder.resolve()))
     log = folder / "logs" / "supervisor.log"
@@ -87,8 +96,18 @@ def up(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) 
     state = read_state(folder)
     assert state
     output.show(rows(state), COLUMNS, as_json, "nothing to run")
-    for note in notes(log):
-        output.err.print(Text.assemble(("note: ", "bold yellow"), note))
+    for note in told(log, NOTE):
+        output.note(note)
+    if failures := told(log, FAILURE):
+        for line in failures:
+            output.fail(line)
+        if not as_json:
+            _show_all_last_lines(state)
+        output.err.print(
+            f"all else of {topology.name} is up: mend what failed, then `isthmus restart NAME`, or `isthmus apply -f "
+            f"{file}` where the file was wrong; stop all with: isthmus down -f {file}"
+        )
+        raise typer.Exit(EXIT_FAILED)
     if not as_json:
         output.out.print(
             f"up in {time.monotonic() - started:.1f} s; logs in {log.parent}; stop with: isthmus down -f {file}"
@@ -116,7 +135,8 @@ def down(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False
 def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
     """Each process of a topology: its state, address, restarts and why. With --data its file is not needed.
 
-    Brokers are asked; one that runs and does not answer within 2 s is silent."""
+    Brokers are asked: one that runs and does not answer within 2 s is silent. So is any process that has given no sign
+    of life for 6 s. Of one that has failed the last lines that it printed are shown."""
     name, folder = ran(file, data)
     state = read_state(folder)
     if not state:
@@ -126,6 +146,25 @@ def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = Fal
     output.show(shown, COLUMNS, as_json, "no processes")
     if not state.running:
         raise SupervisorError(f"the supervisor is gone (it was process {state.pid}), and its processes with it")
+    if not as_json:
+        _show_all_last_lines(state)
+    ask(folder, {"do": "ping"}, quiet_s=SUPERVISOR_TIMEOUT_S)  # one that hangs writes nothing anew
+
+
+def _show_all_last_lines(state: SavedState) -> None:
+    for each in state.processes:
+        if each.state is not State.STOPPED:
+            show_last_lines(asdict(each))
+
+
+def show_last_lines(status: Mapping[str, Any]) -> None:
+    """What a process printed last before it died, unless that is the reason that is shown already; of one that hangs,
+    where it does."""
+    if len(status["last_lines"]) > 1:
+        what = "is here" if status["state"] == State.SILENT else "printed last"
+        output.err.print(Text.assemble((status["name"], "bold"), f" {what} (all is in {status['log']}):"))
+        for line in status["last_lines"]:
+            output.err.print(Text(f"  {line}"))
 
 
 def broker(context: typer.Context) -> None:
@@ -161,10 +200,23 @@ def broker(context: typer.Context) -> None:
 def worker(
     context: typer.Context,
     app: Annotated[str, typer.Argument(help="path/to/file.py:app or module:app")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            envvar="ISTHMUS_BOOTSTRAP",
+            help="HOST:PORT[,HOST:PORT…] of a cluster, or the name of a datacenter of a topology that was started "
+            "here, instead of the brokers that the app names.",
+        ),
+    ] = None,
 ) -> None:
-    """Run a stream app in the foreground."""
-    command = (*python("streams"), app, "--bootstrap", resolve(bootstrap), *context.args)
+    """Run a stream app in the foreground.
+
+    It takes more options, such as --web-port, --loglevel and --reload: `python -m isthmus.streams -A module:app worker
+    --help` shows them."""
+    brokers = () if bootstrap is None else ("--bootstrap", resolve(bootstrap))
+    command = (*python("streams"), app, *brokers, *context.args)
     os.execv(command[0], command)
 
 
@@ -215,12 +267,12 @@ def rows(state: SavedState) -> list[dict[str, Any]]:
 
 
 async def ask_brokers(rows: list[dict[str, Any]]) -> None:
-    """Change the rows of brokers that are ready and do not answer: to SILENT, with the reason."""
+    """Change the rows of brokers that are ready and do not answer: to silent, with the reason."""
     ready = [row for row in rows if row["kind"] == KIND and row["state"] == State.READY]
     reasons = await asyncio.gather(*(_why_silent(row["address"]) for row in ready))
     for row, reason in zip(ready, reasons, strict=True):
         if reason:
-            row["state"], row["reason"] = SILENT, reason
+            row["state"], row["reason"] = str(State.SILENT), reason
 
 
 async def _why_silent(address: str) -> str:
@@ -246,6 +298,7 @@ def _row(each: Status, running: bool) -> dict[str, Any]:
         "reason": each.reason,
         "since_ms": each.since_ms,
         "log": each.log,
+        "last_lines": each.last_lines,
     }
 
 
@@ -255,9 +308,3 @@ def table(state: SavedState) -> Table:
         style = output.STATE_STYLES.get(str(each.state), "")
         shown.add_row(each.name, f"[{style}]{each.state}[/]" if style else str(each.state), each.address or each.reason)
     return shown
-
-
-def notes(log: Path) -> list[str]:
-    """What a supervisor wants people to know though all is up."""
-    lines = log.read_text(errors="replace").splitlines()
-    return [line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)]

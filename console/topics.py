@@ -1,4 +1,4 @@
-"""`isthmus topic`: list, create, describe, delete."""
+"""`isthmus topic`: list, create, alter, describe, delete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from ..client import Admin, Client, TopicPartition
 from ..client.admin import NewTopic
 from ..client.errors import ClientError
-from ..deploy.errors import DeployError
+from ..deploy.errors import DeployError, counted
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.option_notes import NO_EFFECT
 from . import output
@@ -66,6 +66,49 @@ def create(
         output.done(f"created {name}", {"created": name}, as_json)
     else:
         output.done(f"{name} is there already", {"exists": name}, as_json)
+
+
+@app.command()
+def alter(
+    name: Name,
+    option: Annotated[
+        list[str], typer.Option("--set", help="Topic option, such as retention.ms=-1; may be repeated.")
+    ] = [],  # noqa: B006
+    unset: Annotated[list[str], typer.Option("--unset", help="Back to the cluster's default; may be repeated.")] = [],  # noqa: B006
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="Grow it to so many partitions.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change the options of a topic, or grow it: all is checked before anything is changed.
+
+    When a topic grows, a key's records may go to another partition from then on. Its replicas are changed by `isthmus
+    topic replicas`."""
+    changes: dict[str, str | None] = {**dict(map(pair, option)), **dict.fromkeys(unset)}
+    if not changes and partitions is None:
+        raise DeployError("nothing to change: say --set name=value, --unset name, or --partitions N")
+    if both := sorted({pair(each)[0] for each in option} & set(unset)):
+        raise DeployError(f"{both[0]} is both in --set and in --unset: use one of them")
+
+    async def run() -> None:
+        async with connected(bootstrap) as client:
+            admin = Admin(client)
+            [said] = await admin.describe_topics([name])
+            if partitions is not None and partitions < len(said.partitions):
+                raise DeployError(
+                    f"topic {name} has {counted(len(said.partitions), 'partition')}, and none can be taken away: make "
+                    "another topic, and copy what it is to keep"
+                )
+            grows = partitions is not None and partitions > len(said.partitions)
+            for is_trial in (True, False):
+                if changes:
+                    await admin.alter_configs(name, changes, validate_only=is_trial)
+                if partitions is not None and grows:
+                    await admin.create_partitions(name, partitions, validate_only=is_trial)
+
+    asyncio.run(run())
+    output.done(f"changed {name}", {"changed": name}, as_json)
 
 
 @app.command()

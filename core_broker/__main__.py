@@ -157,6 +157,8 @@ async def serve(config: BrokerConfig, readiness: Readiness) -> str:
         gc.set_threshold(*GC_THRESHOLDS)
         say_ready(broker.address)
         readiness.tell(broker.address)
+        readiness.tell_where_asked()
+        readiness.beat(loop)
         await stopped
     limit_ms = config["shutdown.timeout.ms"]
     too_long = f"stopping took longer than shutdown.timeout.ms={limit_ms}"

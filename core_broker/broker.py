@@ -343,8 +343,9 @@ class Broker:
         return partition is not None and self.node_id in partition.replicas
 
     def _brokers_changed(self, delta: Delta) -> None:
-        if delta.brokers and self._fetching is not None:
+        if delta.brokers and self._fetching is not None and self._peers is not None:
             self._fetching.metadata_changed()
+            self._peers.metadata_changed()
 
     def _address_of(self, image: MetadataImage, broker_id: int) -> str | None:
         """Where a broker listens for other brokers; None if it is not alive."""

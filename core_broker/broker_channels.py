@@ -56,6 +56,15 @@ class BrokerChannels:
         except ConnectionLost as error:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from None
 
+    def metadata_changed(self) -> None:
+        """Requests to brokers that are not alive any more, or elsewhere, fail with NETWORK_EXCEPTION: one that hangs
+        would keep those who ask until their time is over, though others do its work by now."""
+        for broker_id, (address, connecting) in list(self._connecting.items()):
+            if self._address_of(broker_id) != address:
+                del self._connecting[broker_id]
+                if (found := _drop(connecting)) is not None:
+                    found.close(ConnectionLost(f"broker {broker_id} is not alive at {address} any more"))
+
     async def close(self) -> None:
         """Close the connections. Requests without an answer fail with NETWORK_EXCEPTION."""
         lines, self._connecting = self._connecting, {}

@@ -17,18 +17,21 @@ Answer = Any  # a response message of the protocol, or None for "no answer"
 class Pending:
     """One answer that is not ready. `on_expire` makes the answer after the deadline; the first completion counts.
 
-    `on_expire` and whatever completes the pending run on the loop and must not block.
+    `on_expire` and whatever completes the pending run on the loop and must not block. holds_up: no request that comes
+    after it on its connection is begun before `let_on`, even one that need not wait for its answer.
     """
 
-    __slots__ = ("_callback", "_cleanup", "_on_expire", "answer", "deadline", "done")
+    __slots__ = ("_callback", "_cleanup", "_on_expire", "_on_let_on", "answer", "deadline", "done", "holds_up")
 
     def __init__(self, on_expire: Callable[[], Answer], cleanup: Callable[[], None] | None = None) -> None:
         self.done = False
         self.answer: Answer = None
         self.deadline = 0.0  # loop time; set by Purgatory.add
+        self.holds_up = False
         self._on_expire = on_expire
         self._cleanup = cleanup  # removes the pending from what it waits on
         self._callback: Callable[[Answer], object] | None = None
+        self._on_let_on: Callable[[], object] | None = None
 
     def complete(self, answer: Answer) -> bool:
         """Complete with this answer; False if there is an answer already."""
@@ -37,6 +40,7 @@ class Pending:
         self.done = True
         cleanup, self._cleanup = self._cleanup, None
         callback, self._callback = self._callback, None
+        self._on_let_on = None
         self._on_expire = _no_answer  # a done pending stays in the heap for a while and must not keep objects alive
         if cleanup is not None:
             cleanup()
@@ -49,6 +53,17 @@ class Pending:
     def expire(self) -> None:
         if not self.done:
             self.complete(self._on_expire())
+
+    def let_on(self) -> None:
+        """It holds up nothing any more."""
+        self.holds_up = False
+        callback, self._on_let_on = self._on_let_on, None
+        if callback is not None:
+            callback()
+
+    def when_let_on(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` once, should `let_on` come before the answer."""
+        self._on_let_on = callback
 
     def abandon(self) -> None:
         """The connection is closed: drop the answer, release what is held."""

@@ -13,8 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from .errors import DeployError
-from .launch import NOTE, Layout, launch
+from .control import Control
+from .errors import DeployError, NotAllStarted
+from .launch import FAILURE, NOTE, Layout, launch
+from .operator import Operator
 from .output import rotate_own
 from .supervisor import EXIT_CONFIG, Event, Supervisor, start_ticks
 from .topology import load
@@ -29,9 +31,13 @@ def say(event: Event) -> None:
 
 
 async def run(file: Path, folder: Path, wanted_by: int | None) -> int:
-    """Run until told to stop; 1 when something did not start (everything is stopped again then)."""
+    """Run until told to stop. DeployError: brokers or topics are not what the file asks for (everything is stopped
+    again then); mirrors and workers that do not work leave the rest at work."""
     layout = Layout.make(load(file), file, folder)
     supervisor = Supervisor(folder, say)
+    operator = Operator(layout, supervisor)
+    control = Control(folder, operator.handle)
+    await control.start()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,16 +49,31 @@ async def run(file: Path, folder: Path, wanted_by: int | None) -> int:
     try:
         await asyncio.wait((launching, stopping), return_when=asyncio.FIRST_COMPLETED)
         if launching.done():
-            for line in launching.result():
+            notes, failures = _outcome(launching)
+            for line in notes:
                 print(f"{NOTE}{line}")
+            for line in failures:
+                print(f"{FAILURE}{line}")
+            operator.does = ""
             print("ready", flush=True)
             await stopping
     finally:
         launching.cancel()
         stopping.cancel()
         watching.cancel()
+        operator.does = "down"
+        await control.end_requests()
         await supervisor.stop()
+        await control.stop()
     return 0
+
+
+def _outcome(launching: asyncio.Task[list[str]]) -> tuple[list[str], list[str]]:
+    """Notes, and what does not work."""
+    try:
+        return launching.result(), []
+    except NotAllStarted as error:
+        return error.notes, error.failures
 
 
 async def unwanted(state_file: Path, wanted_by: int | None) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import random
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,11 +53,11 @@ class Cluster:
         return changing_voters(self.controllers, [] if self.is_made else self.directories)
 
 
-def choose(topology: Topology, folder: Path) -> tuple[dict[str, str], dict[str, Cluster]]:
+def choose(topology: Topology, folder: Path, held: Collection[str] = ()) -> tuple[dict[str, str], dict[str, Cluster]]:
     """The addresses of each datacenter, HOST:PORT with commas between, and the clusters of those with several brokers.
 
-    What was chosen before is kept, and a folder that was removed is likely to have the same again. DeployError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    What was chosen before stays, and a folder that was removed is likely to have the same again. held: addresses that
+    the topology's own brokers listen on now. Nothing is written: `keep` does that. DeployError."""
     kept, clusters = kept_addresses(folder), kept_clusters(folder)
     for name, datacenter in topology.datacenters.items():
         _check_size(folder / "data" / name, name, datacenter, clusters.get(name))
@@ -67,16 +67,21 @@ def choose(topology: Topology, folder: Path) -> tuple[dict[str, str], dict[str, 
     taken = {int(each.rpartition(":")[2]) for each in known}
     shuffled = random.Random(str(folder.resolve())).sample(FREE_PORTS, len(FREE_PORTS))
     ports = (port for port in shuffled if port not in taken)  # one iterator: none is chosen twice
-    addresses = {name: ",".join(_addresses(name, dc, kept, ports)) for name, dc in topology.datacenters.items()}
-    keep_addresses(folder, addresses)
+    addresses = {name: ",".join(_addresses(name, dc, kept, ports, held)) for name, dc in topology.datacenters.items()}
     found = {
-        name: _cluster(name, dc, folder / "data" / name, clusters.get(name), ports)
+        name: _cluster(name, dc, folder / "data" / name, clusters.get(name), ports, held)
         for name, dc in topology.datacenters.items()
         if dc.brokers > 1
     }
-    if found:  # an id is kept as long as there may be data that has it, whatever the file names now
-        _keep_clusters(folder, clusters | found)
     return addresses, found
+
+
+def keep(folder: Path, addresses: Mapping[str, str], clusters: Mapping[str, Cluster]) -> None:
+    """For the next time: an id is kept as long as there may be data that has it, whatever the file names now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_addresses(folder, addresses)
+    if clusters:
+        _keep_clusters(folder, kept_clusters(folder) | dict(clusters))
 
 
 def note_made(folder: Path, clusters: Mapping[str, Cluster]) -> dict[str, Cluster]:
@@ -152,19 +157,23 @@ def keep_addresses(folder: Path, addresses: Mapping[str, str]) -> None:
     write_whole(folder / KEPT, json.dumps(addresses, indent=1))
 
 
-def _addresses(name: str, datacenter: Datacenter, kept: Mapping[str, str], ports: Iterator[int]) -> Iterator[str]:
+def _addresses(
+    name: str, datacenter: Datacenter, kept: Mapping[str, str], ports: Iterator[int], held: Collection[str]
+) -> Iterator[str]:
     """Where each broker of a datacenter listens; ports: to choose from where it leaves that open. DeployError: one
     cannot listen."""
     before = kept.get(name, "").split(",")
     for i, listen in enumerate(datacenter.listens):
-        yield _address(name, listen, before[i] if i < len(before) else "", ports)
+        yield _address(name, listen, before[i] if i < len(before) else "", ports, held)
 
 
-def _address(name: str, listen: str, before: str, ports: Iterator[int]) -> str:
+def _address(name: str, listen: str, before: str, ports: Iterator[int], held: Collection[str]) -> str:
     host, _, port = listen.rpartition(":")
     if port != "0":
         return listen
     if before.rpartition(":")[0] == host:
+        if before in held:
+            return before
         try:
             bindable(host, int(before.rpartition(":")[2]))
         except OSError as error:
@@ -193,7 +202,9 @@ def _free(host: str, ports: Iterator[int]) -> str:
     raise DeployError(f"every port of {host} from {FREE_PORTS[0]} to {FREE_PORTS[-1]} is in use")
 
 
-def _cluster(name: str, datacenter: Datacenter, data: Path, kept: Cluster | None, ports: Iterator[int]) -> Cluster:
+def _cluster(
+    name: str, datacenter: Datacenter, data: Path, kept: Cluster | None, ports: Iterator[int], held: Collection[str]
+) -> Cluster:
     """Its id stays. A controller's address that is taken meanwhile is chosen anew: brokers alone know it. Where the log
     has the voters' addresses, a majority of them must be right. data: the brokers' folders. DeployError."""
     before = kept.controllers if kept else []
@@ -201,6 +212,9 @@ def _cluster(name: str, datacenter: Datacenter, data: Path, kept: Cluster | None
     controllers, taken = [], []
     for i in range(datacenter.brokers):
         if i < len(before):
+            if before[i] in held:
+                controllers.append(before[i])
+                continue
             host, _, port = before[i].rpartition(":")
             with contextlib.suppress(OSError):
                 bindable(host, int(port))

@@ -301,8 +301,11 @@ def _mirror(link: Mirror, topology: Topology) -> dict[str, Any]:
 def _worker(worker: Worker, where: Place, topology: Topology) -> dict[str, Any]:
     bootstrap = inside(worker.datacenter, topology.datacenters[worker.datacenter])
     volumes = {"volumes": [_escaped(f"{where.folder}:{APPS}:ro")]} if where.folder else {}
+    port = worker.web_port
+    arguments = (*worker_arguments(where.app, bootstrap, port), *(("--web-bind=0.0.0.0",) if port else ()))
     return {
-        **_python("streams", worker_arguments(where.app, bootstrap)),
+        **_python("streams", arguments),
+        **({"ports": [f"{LOOPBACK}:{port}:{port}"]} if port else {}),
         **_contained(WORKER),
         "networks": [worker.datacenter],
         **volumes,

@@ -13,6 +13,15 @@ class SupervisorError(DeployError):
     """A supervisor could not be started, found or reached."""
 
 
+class NotAllStarted(DeployError):
+    """A topology is up, and some of its mirrors or workers are not. failures: a line for each; notes: other lines."""
+
+    def __init__(self, failures: list[str], notes: list[str]) -> None:
+        super().__init__("\n".join(failures))
+        self.failures = failures
+        self.notes = notes
+
+
 def counted(number: int, what: str) -> str:
     """`1 broker`, `3 brokers`: for messages."""
     return f"{number} {what}" + ("" if number == 1 else "s")

@@ -7,44 +7,43 @@ several brokers, is chosen once and kept in the folder, so that clients find it 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..client import Admin, Client
-from ..client.admin import NewTopic
-from ..client.errors import ClientError
-from ..protocol.errors import ErrorCode, KafkaError
 from .addresses import counted_up
-from .chosen import Cluster, choose, note_made
-from .errors import DeployError, counted
+from .chosen import Cluster, choose, keep, note_made
+from .errors import NotAllStarted, SupervisorError
 from .nodes import (
     CONTROLLER,
     KIND,
     METRICS,
     Node,
     cluster_options,
-    factor_of,
     id_of,
     nodes,
     plain,
-    topic_options,
 )
+from .plan import DIGEST
 from .supervisor import ProcessSpec, State, Supervisor
+from .topics import create_topics
 
 if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that starts no topology can do without
     from .topology import Datacenter, Mirror, Topology, Worker
 
 NONE: Mapping[str, str] = MappingProxyType({})
 NOTE = "note: "  # before a line of the supervisor's log that is for whoever started it
+FAILURE = "failure: "  # before one that says what does not work of a topology that is up
 PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
-START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
+WORKER_BACKOFF_MAX_S = 60.0  # each start of an app costs its group a rebalance, and itself its imports
+DIGEST_CHARACTERS = 16
 BROKER_STOP_MS = 60_000  # the default of shutdown.timeout.ms
 BROKER_STOP_SPARE_S = 10
 
@@ -62,8 +61,26 @@ class Layout:
 
     @classmethod
     def make(cls, topology: Topology, file: Path, folder: Path) -> Layout:
-        """Choose ports where the topology leaves them open. DeployError."""
-        return cls(topology, file, folder, *choose(topology, folder))
+        """Choose ports where the topology leaves them open, and keep them. DeployError."""
+        made = cls.planned(topology, file, folder)
+        made.keep()
+        return made
+
+    @classmethod
+    def planned(cls, topology: Topology, file: Path, folder: Path, held: Collection[str] = ()) -> Layout:
+        """The same, and nothing is written. held: addresses that brokers of `folder` listen on now."""
+        return cls(topology, file, folder, *choose(topology, folder, held))
+
+    def keep(self) -> None:
+        keep(self.folder, self.addresses, self.clusters)
+
+    def processes(self) -> list[ProcessSpec]:
+        """All of them, in the order they need each other."""
+        return [
+            *(each for name in self.topology.datacenters for each in self.brokers(name)),
+            *map(self.mirror, self.topology.mirrors),
+            *map(self.worker, self.topology.workers),
+        ]
 
     def brokers(self, name: str) -> list[ProcessSpec]:
         datacenter = self.topology.datacenters[name]
@@ -77,7 +94,8 @@ class Layout:
         data = str(self.folder / "data" / node.folder)
         command = (*python("core_broker"), *broker_arguments(datacenter, data, listeners, advertised, options))
         facts: dict[str, str | int] = {"datacenter": node.datacenter, "node_id": id_of(datacenter, node)}
-        return ProcessSpec(node.process, command, KIND, stop_timeout_s=stop_grace_s(datacenter), facts=facts)
+        grace_s = stop_grace_s(datacenter)
+        return ProcessSpec(node.process, command, KIND, stop_timeout_s=grace_s, facts=facts, tells_where=True)
 
     def cluster_options(self, node: Node) -> dict[str, str]:
         """What a broker is told of its cluster."""
@@ -95,13 +113,31 @@ class Layout:
 
     def mirror(self, link: Mirror) -> ProcessSpec:
         arguments = mirror_arguments(link, self.addresses[link.source], self.addresses[link.target])
-        return ProcessSpec(f"{link.name}-mirror", (*python("mirror"), *arguments), "mirror")
+        return ProcessSpec(f"{link.name}-mirror", (*python("mirror"), *arguments), "mirror", tells_where=True)
 
     def worker(self, worker: Worker) -> ProcessSpec:
         path, colon, name = worker.app.rpartition(":")
-        app = f"{self.file.parent / path}{colon}{name}" if path.endswith(".py") else worker.app
-        command = (*python("streams"), *worker_arguments(app, self.addresses[worker.datacenter]))
-        return ProcessSpec(f"{worker.name}-worker", command, "worker")
+        file = self.app_file(worker)
+        app = f"{file}{colon}{name}" if file else worker.app
+        command = (*python("streams"), *worker_arguments(app, self.addresses[worker.datacenter], worker.web_port))
+        facts = {DIGEST: digest(file)} if file else {}
+        pause_s = WORKER_BACKOFF_MAX_S
+        return ProcessSpec(
+            f"{worker.name}-worker", command, "worker", facts=facts, backoff_max_s=pause_s, tells_where=True
+        )
+
+    def app_file(self, worker: Worker) -> Path | None:
+        """Where an app is; None: it is named as a module."""
+        path = worker.app.rpartition(":")[0]
+        return self.file.parent / path if path.endswith(".py") else None
+
+
+def digest(file: Path) -> str:
+    """What tells a file from what it was; of one that cannot be read, a text that no other has."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGEST_CHARACTERS]
+    except OSError as error:
+        return str(error.strerror)
 
 
 def last_words(log: Path) -> str:
@@ -112,6 +148,12 @@ def last_words(log: Path) -> str:
         return words.strip()
     *_, last = text.strip().splitlines() or ["nothing"]
     return f"the supervisor died, and said at last: {last} (log: {log})"
+
+
+def told(log: Path, mark: str) -> list[str]:
+    """What a supervisor has said for people, a line each: what follows `mark`, which is NOTE or FAILURE."""
+    lines = log.read_text(errors="replace").splitlines()
+    return [line.removeprefix(mark) for line in lines if line.startswith(mark)]
 
 
 def broker_arguments(
@@ -154,14 +196,15 @@ def mirror_arguments(link: Mirror, source: str, target: str) -> tuple[str, ...]:
     return (f"--link={link.name}", *ends, f"--topics={','.join(link.topics)}", f"--rename={link.rename}")
 
 
-def worker_arguments(app: str, bootstrap: str) -> tuple[str, ...]:
-    """What `isthmus.streams` is told; app: path/to/file.py:app or module:app."""
-    return (app, f"--bootstrap={bootstrap}")
+def worker_arguments(app: str, bootstrap: str, web_port: int | None) -> tuple[str, ...]:
+    """What `isthmus.streams` is told; app: path/to/file.py:app or module:app. web_port: None as the app says."""
+    return (app, f"--bootstrap={bootstrap}", *(() if web_port is None else (f"--web-port={web_port}",)))
 
 
 async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:
-    """Start everything and return when all of it is ready; DeployError names what is not. Gives what people should
-    know of it nevertheless, a line each."""
+    """Start everything and return when all of it is ready. Gives what people should know of it nevertheless, a line
+    each. Raises NotAllStarted: brokers run, and mirrors and workers but those it names, which go on being tried unless
+    that is no use; DeployError: the brokers or topics are not what the file asks for."""
     brokers = [each for name in layout.topology.datacenters for each in layout.brokers(name)]
     await _ready(supervisor, [supervisor.start(each).spec.name for each in brokers])
     made = replace(layout, clusters=note_made(layout.folder, layout.clusters))
@@ -170,67 +213,28 @@ async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:
     differing = await asyncio.gather(
         *(create_topics(layout.addresses[name], name, dc) for name, dc in layout.topology.datacenters.items())
     )
+    notes = [line for lines in differing for line in lines]
     mirrors = [supervisor.start(layout.mirror(link)).spec.name for link in layout.topology.mirrors]
-    await _ready(supervisor, mirrors)
+    failed = await failures(supervisor, mirrors)
     workers = [supervisor.start(layout.worker(worker)).spec.name for worker in layout.topology.workers]
-    await _ready(supervisor, workers)
-    return [line for lines in differing for line in lines]
+    failed += await failures(supervisor, workers)
+    if failed:
+        raise NotAllStarted(failed, notes)
+    return notes
 
 
 async def _ready(supervisor: Supervisor, names: list[str]) -> None:
-    waits = (supervisor.until(name, State.READY, timeout_s=START_TIMEOUT_S, crashes=START_CRASHES) for name in names)
-    await asyncio.gather(*waits)
+    await asyncio.gather(*(supervisor.until(name, State.READY, timeout_s=START_TIMEOUT_S) for name in names))
 
 
-async def create_topics(bootstrap: str, name: str, datacenter: Datacenter) -> list[str]:
-    """Make the datacenter's topics that are not there yet. Those that are stay as they are: gives a line for each that
-    is not as the file says. Raises DeployError."""
-    wanted = [
-        NewTopic(topic, each.partitions, factor_of(datacenter, each), topic_options(datacenter, each))
-        for topic, each in datacenter.topics.items()
-    ]
-    if not wanted:
-        return []
-    client = Client(bootstrap, client_id="isthmus-up")
-    differing = []
-    try:
-        await client.start()
-        admin = Admin(client)
-        for topic in wanted:
-            try:
-                await admin.create_topics([topic])
-            except KafkaError as error:
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise DeployError(f"datacenter {name}: topic {topic.name}: {error}") from None
-                if found := await differences(admin, topic):
-                    differing.append(f"datacenter {name}: topic {topic.name} is left as it was made: {found}")
-    except (ClientError, KafkaError) as error:
-        raise DeployError(f"datacenter {name}: {error}") from None
-    finally:
-        await client.close()
-    return differing
-
-
-async def differences(admin: Admin, wanted: NewTopic) -> str:
-    """In what a topic that is there is not as it is wanted: an empty text where it is. An option that is not wanted
-    may be set: somebody has done so by hand."""
-    [there] = await admin.describe_topics([wanted.name])
-    found = []
-    factors = sorted({len(each.replica_nodes) for each in there.partitions})
-    if factors != [wanted.replication_factor]:
-        found.append(f"it has {' or '.join(map(str, factors))} replicas, the file says {wanted.replication_factor}")
-    if len(there.partitions) != wanted.partitions:
-        found.append(f"it has {counted(len(there.partitions), 'partition')}, the file says {wanted.partitions}")
-    options = {each.name: each.value for each in (await admin.describe_configs([wanted.name]))[wanted.name]}
-    for option, value in wanted.configs.items():
-        if _parts(options.get(option)) != _parts(value):
-            found.append(f"its {option} is {options.get(option)}, the file says {value}")
-    return "; ".join(found)
-
-
-def _parts(value: str | None) -> list[str] | None:
-    """A value without the spaces that one of several may have."""
-    return None if value is None else [part.strip() for part in value.split(",")]
+async def failures(supervisor: Supervisor, names: list[str]) -> list[str]:
+    """Wait until each is ready, or has failed: a line for each that has."""
+    waits = (supervisor.until(name, State.READY, timeout_s=START_TIMEOUT_S) for name in names)
+    found = await asyncio.gather(*waits, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, SupervisorError):
+            raise each
+    return [str(each) for each in found if isinstance(each, SupervisorError)]
 
 
 def python(room: str) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 """The local supervisor: runs processes, keeps a log of each, restarts what crashes with back-off, and stops all.
 
-It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process says that it is ready through
-the file that ISTHMUS_READY names (`isthmus/readiness.py`); what it prints goes to its log. A process that dies is
-started again once its leftover children are killed; one that exits with `EXIT_CONFIG` is not, since it would fail
-again. Processes are killed when the supervisor dies (PR_SET_PDEATHSIG); their own children are killed by the next
-supervisor of the folder. State is kept in `supervisor.json`.
+It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process says that it is ready, and
+that it lives, through the file that ISTHMUS_READY names (`isthmus/readiness.py`); what it prints goes to its log. A
+process that dies is started again once its leftover children are killed, after pauses that grow; one that does so
+FAILED_CRASHES times in a row is shown as failed meanwhile. One that exits with `EXIT_CONFIG` is not started again,
+since it would fail again. None takes another with it. Processes are killed when the supervisor dies
+(PR_SET_PDEATHSIG); their own children are killed by the next supervisor of the folder. State is kept in
+`supervisor.json`.
 """
 
 from __future__ import annotations
@@ -16,21 +18,26 @@ import json
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from ..readiness import TEXT_MAX_BYTES
+from ..readiness import TEXT_MAX_BYTES, WHERE
 from ..readiness import VARIABLE as READY_VARIABLE
 from . import leftovers
-from .errors import SupervisorError
+from .errors import SupervisorError, counted
 from .output import Log, Output
 from .whole import write_whole
 
 EXIT_CONFIG = 2  # the process was configured wrongly: restarting it cannot help
 BACKOFF_MIN_S = 0.2
-BACKOFF_MAX_S = 10.0
+BACKOFF_MAX_S = 10.0  # unless a process says otherwise
+FAILED_CRASHES = 4  # in a row, within some seconds: from then on it is shown as failed, and goes on being tried
+SILENT_AFTER_S = 6.0  # without a sign of life, which is due every BEAT_S
+LAST_LINES = 15  # of what a process printed before it died, or first when it was asked where it is: kept for people
+TELL_S = 1.0  # for a process to print where it is
 STEADY_S = 30.0  # ready for so long: the next crash starts at the smallest back-off again
 STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
 PR_SET_PDEATHSIG = 1
@@ -39,9 +46,10 @@ PR_SET_PDEATHSIG = 1
 class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    SILENT = "silent"  # was ready, and has given no sign of life for SILENT_AFTER_S: it hangs, or is paused
     BACKOFF = "restarting"
     FINISHED = "finished"  # a job that exited 0
-    FAILED = "failed"  # will not be started again; `reason` says why
+    FAILED = "failed"  # `reason` says why, and when it is tried again, if it is
     STOPPED = "stopped"
 
 
@@ -55,6 +63,8 @@ class ProcessSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None  # working directory
     stop_timeout_s: float = 0.0  # from SIGTERM to SIGKILL, where it needs more than STOP_TIMEOUT_S
+    backoff_max_s: float = BACKOFF_MAX_S  # the longest pause before it is started again
+    tells_where: bool = False  # asked by the signal WHERE (`isthmus/readiness.py`), it prints its stack
     facts: Mapping[str, str | int] = field(default_factory=dict)  # shown to people and programs beside its state
 
 
@@ -72,6 +82,7 @@ class Status:
     reason: str = ""
     log: str = ""
     facts: Mapping[str, str | int] = field(default_factory=dict)
+    last_lines: list[str] = field(default_factory=list)  # before it died, if that was lately; where it hangs, if silent
 
 
 @dataclass(frozen=True)
@@ -95,16 +106,22 @@ class Process:
         self.changed = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
         self.stopping = False
-        self._ready_at = 0.0  # by the monotonic clock; 0: not since its start
-        self._last_line = ""  # that is not blank, of both streams
+        self._is_ready = False  # it has told so since its start
+        self._steady: asyncio.TimerHandle | None = None  # from when it is ready on
+        self._silence: asyncio.TimerHandle | None = None  # from its first sign of life on
+        self._crashes = 0  # in a row
+        self._how = ""  # it crashed the last time
+        self._pause: asyncio.Future[None] | None = None  # before it is started again
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)  # that are not blank, of both streams
+        self._where: list[str] = []  # the first lines since it was asked where it is
         self._mark = leftovers.mark(supervisor.folder, spec.name)
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise {spec.name}")
 
     async def _run(self) -> None:
-        backoff_s = BACKOFF_MIN_S
         while not self.stopping:
-            self._set(State.STARTING)
-            self._ready_at = 0.0
+            self._set(State.STARTING, self.status.reason if self.status.state is State.FAILED else "")
+            self._is_ready = False
+            self._last_lines.clear()
             try:
                 code = await self._run_once()
             except OSError as error:
@@ -112,22 +129,28 @@ class Process:
                 return
             self.status.pid = None
             if self.stopping:
-                self._set(State.STOPPED)
-                return
+                break
             if code == 0 and self.spec.kind == "job":
                 self._set(State.FINISHED)
                 return
+            self.status.last_lines = list(self._last_lines)
             if code == EXIT_CONFIG:
                 self._set(State.FAILED, self.last_line() or f"exited {code}")
                 return
-            if self._ready_at and time.monotonic() - self._ready_at > STEADY_S:
-                backoff_s = BACKOFF_MIN_S
-            self.status.restarts += 1
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited {code}: {self.last_line()}"
-            self._set(State.BACKOFF, f"{how}; starts again in {backoff_s:.1f} s")
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+            await self._wait_after(code)
         self._set(State.STOPPED)
+
+    async def _wait_after(self, code: int) -> None:
+        """A pause that is twice as long after each crash in a row; `stop` ends it."""
+        self._crashes += 1
+        self.status.restarts += 1
+        pause_s = min(BACKOFF_MIN_S * 2 ** min(self._crashes - 1, 30), self.spec.backoff_max_s)
+        self._how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited {code}: {self.last_line()}"
+        self._pause = asyncio.get_running_loop().create_future()
+        state = State.FAILED if self._crashes >= FAILED_CRASHES else State.BACKOFF
+        self._set(state, f"{self._how}; starts again in {pause_s:.1f} s")
+        await asyncio.wait([self._pause], timeout=pause_s)
+        self._pause = None
 
     async def _run_once(self) -> int:
         """Run it until it and what it left behind are dead; gives its exit code. Raises OSError: it cannot be run."""
@@ -169,6 +192,9 @@ class Process:
         finally:
             loop.remove_reader(fifo)
             os.close(fifo)
+            self._end_silence()
+            if self._steady:
+                self._steady.cancel()
             for each in outputs:
                 each.finish()
 
@@ -185,12 +211,53 @@ class Process:
         return os.open(path, os.O_RDWR | os.O_NONBLOCK)  # O_RDWR: else reads are at EOF while it has no writer
 
     def _read_ready(self, fifo: int) -> None:
+        """It tells that it is ready, or gives a sign of life."""
         with contextlib.suppress(BlockingIOError):
-            text = os.read(fifo, TEXT_MAX_BYTES + 1).decode(errors="replace").partition("\n")[0]
-            if not self._ready_at:
-                self._ready_at = time.monotonic()
-                self.status.address = text
-                self._set(State.READY)
+            text, _, more = os.read(fifo, TEXT_MAX_BYTES + 1).partition(b"\n")
+            is_beat = (self._is_ready and not text) or more != b""
+            if not self._is_ready:
+                self._is_ready = True
+                self.status.address = text.decode(errors="replace")
+                self._steady = asyncio.get_running_loop().call_later(STEADY_S, self._is_steady)
+                self._works()
+            if is_beat:
+                self._beat()
+
+    def _beat(self) -> None:
+        self._end_silence()
+        self._silence = asyncio.get_running_loop().call_later(SILENT_AFTER_S, self._is_silent)
+        if self.status.state is State.SILENT:
+            self._works()
+
+    def _works(self) -> None:
+        """Why it crashed before is told until it has worked for STEADY_S: it may be about to do so again."""
+        if not self._crashes:
+            self.status.last_lines = []
+        self._set(State.READY, f"crashed {counted(self._crashes, 'time')}, {self._how}" if self._crashes else "")
+
+    def _is_steady(self) -> None:
+        self._crashes = 0
+        if self.status.state is State.READY:
+            self._works()
+
+    def _is_silent(self) -> None:
+        if self.status.state is State.READY:
+            what = f"no sign of life for {SILENT_AFTER_S:.0f} s: it hangs, or is paused"
+            self._set(State.SILENT, f"{what}; `isthmus restart {self.spec.name}` ends it and starts it anew")
+            if self.spec.tells_where:
+                self._where = []
+                self.signal(WHERE)
+                self._silence = asyncio.get_running_loop().call_later(TELL_S, self._is_somewhere)
+
+    def _is_somewhere(self) -> None:
+        """One that is paused has told nothing."""
+        if self.status.state is State.SILENT and self._where:
+            self.status.last_lines = list(self._where)
+            self.supervisor.save()
+
+    def _end_silence(self) -> None:
+        if self._silence:
+            self._silence.cancel()
 
     def _take_stdout_line(self, line: str) -> None:
         self._last(line)
@@ -199,11 +266,18 @@ class Process:
 
     def _last(self, line: str) -> None:
         if line.strip():
-            self._last_line = line.strip()
+            self._last_lines.append(line.rstrip())
+            if len(self._where) < LAST_LINES:
+                self._where.append(line.rstrip())
+
+    @property
+    def fails(self) -> bool:
+        """It does not work; or it does for now, and has crashed again and again until lately."""
+        return self.status.state in (State.FAILED, State.BACKOFF) or self._crashes >= FAILED_CRASHES
 
     def last_line(self) -> str:
         """The last that it printed, which is where a process says why it died."""
-        return self._last_line.removeprefix("error: ")
+        return self._last_lines[-1].strip().removeprefix("error: ") if self._last_lines else ""
 
     def signal(self, number: int) -> None:
         if self.child and self.child.returncode is None:
@@ -217,28 +291,31 @@ class Process:
 
     async def kill(self) -> None:
         """SIGKILL, without a restart: the caller starts it again."""
-        self.stopping = True
-        if self.status.state is State.BACKOFF:
-            self.task.cancel()
+        self._end_pause()
         self.signal(signal.SIGKILL)
         await asyncio.wait([self.task])
         self._set(State.STOPPED, "killed")
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL after STOP_TIMEOUT_S, or its own; returns when it is gone."""
-        self.stopping = True
-        if self.status.state is State.BACKOFF:
-            self.task.cancel()
+        """SIGTERM, and SIGKILL after STOP_TIMEOUT_S, or its own if it is not silent; returns when it is gone."""
+        is_over = self.task.done()
+        self._end_pause()
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a paused process gets SIGTERM only then
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(self.task), max(STOP_TIMEOUT_S, self.spec.stop_timeout_s))
-        except TimeoutError:
+        await asyncio.wait([self.task], timeout=STOP_TIMEOUT_S)
+        more_s = self.spec.stop_timeout_s - STOP_TIMEOUT_S
+        if more_s > 0 and self.status.state is not State.SILENT:  # one that was paused gives signs again by now
+            await asyncio.wait([self.task], timeout=more_s)
+        if not self.task.done():
             self._kill_group()
-            await self.task
-        if self.status.state not in (State.FINISHED, State.FAILED):
+        await asyncio.wait([self.task])
+        if not is_over:
             self._set(State.STOPPED)
+
+    def _end_pause(self) -> None:
+        self.stopping = True
+        if self._pause and not self._pause.done():
+            self._pause.set_result(None)
 
     def _set(self, state: State, reason: str = "") -> None:
         if state is self.status.state and reason == self.status.reason and self.status.since_ms:
@@ -272,21 +349,24 @@ class Supervisor:
         process = self.processes[spec.name] = Process(spec, self)
         return process
 
+    async def remove(self, name: str) -> None:
+        """Stop a process and forget it."""
+        await self.processes[name].stop()
+        del self.processes[name]
+        self.save()
+
     def change(self, spec: ProcessSpec) -> None:
         """From its next start on, a process that runs is to be as this says."""
         self.processes[spec.name].spec = spec
 
-    async def until(self, name: str, *states: State, timeout_s: float = 60.0, crashes: int | None = None) -> Status:
-        """Wait until the process is in one of `states`; SupervisorError when it failed, crashed so often, or the time
-        is over."""
+    async def until(self, name: str, *states: State, timeout_s: float = 60.0) -> Status:
+        """Wait until the process is in one of `states`; SupervisorError when it failed, or the time is over."""
         process = self.processes[name]
         try:
             async with asyncio.timeout(timeout_s):
                 while process.status.state not in states:
                     if process.status.state is State.FAILED:
-                        raise SupervisorError(f"{name}: {process.status.reason}")
-                    if crashes is not None and process.status.restarts >= crashes:
-                        raise SupervisorError(f"{name} does not start: {process.last_line()} (log: {process.log})")
+                        raise SupervisorError(f"{name}: {process.status.reason} (log: {process.log})")
                     await process.changed.wait()
         except TimeoutError:
             raise SupervisorError(

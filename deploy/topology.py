@@ -46,7 +46,7 @@ class _Strict(BaseModel):
 
 class Topic(_Strict):
     """A topic made when its datacenter starts, if it is not there yet. One that is there is left as it is; `isthmus up`
-    tells in what it differs from the file."""
+    tells in what it differs from the file, and `isthmus apply` changes it."""
 
     partitions: int = Field(default=1, ge=1, le=10_000, description="How many, from 1 to 10,000.")
     replication_factor: int | None = Field(
@@ -161,6 +161,14 @@ class Worker(_Strict):
     name: Annotated[str, NAME] = Field(description="The worker's name; mirrors and workers share their names.")
     app: str = Field(description="`path/to/file.py:app`, the path beginning at the file's folder, or `module:app`.")
     datacenter: str = Field(description="The datacenter whose topics it reads and writes.")
+    web_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_PORT,
+        description="Port of its pages on this machine, also from a container. Otherwise it is the app's `web_port`, "
+        "or a free one where the app says none and 6066 is taken, and pages of containers are not reached from "
+        "outside.",
+    )
 
     @field_validator("app")
     @classmethod
@@ -203,6 +211,10 @@ class Topology(_Strict):
         for i, worker in enumerate(self.workers):
             if worker.datacenter not in self.datacenters:
                 problems.append(Misreference(("workers", i, "datacenter"), unknown(worker.datacenter, known)))
+            same = [each.name for each in self.workers[:i] if each.web_port == worker.web_port]
+            if same and worker.web_port is not None:
+                what = f"{worker.web_port} is the port of worker {same[0]} already"
+                problems.append(Misreference(("workers", i, "web_port"), what))
         names: dict[str, tuple[str, int]] = {}
         for kind in ("mirrors", "workers"):
             for i, item in enumerate(getattr(self, kind)):

@@ -13,14 +13,17 @@ from typing import Any
 
 import typer
 
+from docs.public_names import MADE, cell, streams_api
 from isthmus.connectors.options import HARMLESS, OPTIONS, REFUSED
 from isthmus.core_broker.config import OUR_BROKER_OPTIONS, TOPIC_OPTIONS, Option
 from isthmus.core_broker.group_options import GROUP_OPTIONS
 from isthmus.core_broker.kafka_only import INSTEAD
 from isthmus.core_broker.kafka_only import REFUSED as REFUSED_OF_KAFKA
+from isthmus.streams.api import settings as stream_settings
+from isthmus.streams.api.absent import ABSENT, OF_KAFKA_STREAMS, OF_SERVICES, SERVICES
+from isthmus.streams.runtime.status import METRICS as STREAM_METRICS
 
 REFERENCE = Path(__file__).with_name("reference")
-MADE = "<!-- made from the code by `make docs`: do not edit -->"
 LIMITS = {2**31 - 1: "2^31-1", 2**63 - 1: "2^63-1"}
 
 
@@ -84,7 +87,7 @@ def _table(options: Iterable[Option], by_broker: bool) -> Iterator[str]:
         marks += [f"no effect: {option.inert}"] if option.inert else []
         marks += [f"default only: {option.refused}"] if option.refused else []
         doc = option.doc + (f" (*{', '.join(marks)}*)" if marks else "")
-        cells = [f"`{option.name}`", option.type.name.lower(), _default(option), _values(option), _cell(doc)]
+        cells = [f"`{option.name}`", option.type.name.lower(), _default(option), _values(option), cell(doc)]
         yield f"| {' | '.join(cells)} |" + ((f" `{option.broker}` |" if option.broker else " |") if by_broker else "")
 
 
@@ -96,7 +99,7 @@ def _kafka_rows() -> Iterator[str]:
         reasons = dict.fromkeys(why for _, why in table)
         for why in reasons:
             patterns = ", ".join(f"`{pattern}`" for pattern, each in table if each == why)
-            yield f"| {patterns} | {taken} | {_cell(why)} |"
+            yield f"| {patterns} | {taken} | {cell(why)} |"
 
 
 def _default(option: Option) -> str:
@@ -121,18 +124,14 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 # --- Spark ----------------------------------------------------------------------------------------------------------
 
 
 def spark() -> str:
     """Every option of the Spark data source."""
-    rows = [f"| `{name}` | {_cell(doc)} |" for name, doc in OPTIONS.items()]
+    rows = [f"| `{name}` | {cell(doc)} |" for name, doc in OPTIONS.items()]
     refused = [
-        f"| `{name}` | {_cell(why)}" + (f"; `{HARMLESS[name]}` is taken |" if name in HARMLESS else " |")
+        f"| `{name}` | {cell(why)}" + (f"; `{HARMLESS[name]}` is taken |" if name in HARMLESS else " |")
         for name, why in REFUSED.items()
     ]
     return "\n".join(
@@ -233,7 +232,7 @@ def _parameters(command: Any, context: Any) -> Iterator[str]:
     if rows:
         yield from ("| | |", "|---|---|")
     for names, text in rows:
-        yield f"| `{_cell(names)}` | {_cell(text)} |"
+        yield f"| `{cell(names)}` | {cell(text)} |"
 
 
 # --- Metrics --------------------------------------------------------------------------------------------------------
@@ -245,7 +244,7 @@ def metrics() -> str:
 
     rows = [
         f"| `{each.family.name}` | {each.family.type} | {', '.join(f'`{label}`' for label in each.family.labels)} "
-        f"| {_cell(each.family.help)} | {f'`{each.mbean}`' if each.mbean else ''} |"
+        f"| {cell(each.family.help)} | {f'`{each.mbean}`' if each.mbean else ''} |"
         for each in METRICS
     ]
     return "\n".join([MADE, METRICS_PAGE.strip(), "", *METRIC_HEAD, *rows, ""])
@@ -285,7 +284,7 @@ def topology() -> str:
         lines += [f"## {title}", "", " ".join((part.__doc__ or "").split()), "", *KEY_HEAD]
         for key, field in part.model_fields.items():
             default = "required" if field.is_required() else f"`{field.default}`"
-            lines.append(f"| `{key}` | {default} | {_cell(field.description or '')} |")
+            lines.append(f"| `{key}` | {default} | {cell(field.description or '')} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -322,12 +321,12 @@ makes the [compose file](../how-to/containers.md#run-a-topology) of it. What is 
 at once, before anything is started. Names are lower-case letters, digits and `-`, 63 at most, the first no `-`; topics
 are called what Kafka lets them be called.
 
-To change a topology that runs: `isthmus down`, edit the file, `isthmus up`. What was taken out of the file is not
-started; its data stays in `.isthmus/NAME/data`, and topics in the target of a mirror that is no more stay the mirror's.
-Brokers take changed options at their start. A topic that is there is left as it is, with a line that tells in what it
-differs from the file: change it by any Kafka tool, or its replicas by `isthmus topic replicas`. `isthmus status` and
-`isthmus down` do not need the file when told the folder, `--data .isthmus/NAME`. Several brokers a datacenter are a
-[cluster](../how-to/run-a-cluster.md).
+To change a topology that runs: edit the file, then `isthmus apply -f FILE`, which shows what is different and
+[does that alone](../how-to/change-a-running-topology.md). What was taken out of the file is stopped; its data stays in
+`.isthmus/NAME/data`, and topics in the target of a mirror that is no more stay the mirror's. At `isthmus up`, a topic
+that is there is left as it is, with a line that tells in what it differs from the file: `isthmus apply` changes it, or
+`isthmus topic replicas` its replicas. `isthmus status` and `isthmus down` do not need the file when told the folder,
+`--data .isthmus/NAME`. Several brokers a datacenter are a [cluster](../how-to/run-a-cluster.md).
 """
 
 
@@ -338,7 +337,7 @@ def differences() -> str:
     """What a client or an operator can notice that stock Kafka does otherwise."""
     from isthmus.core_broker.server.dispatch import DIFFERENCES
 
-    rows = [f"| {key} | {_cell(text)} |" for key, text in DIFFERENCES.items()]
+    rows = [f"| {key} | {cell(text)} |" for key, text in DIFFERENCES.items()]
     return "\n".join([MADE, DIFFERENCES_PAGE.strip(), "", *DIFFERENCE_HEAD, *rows, ""])
 
 
@@ -376,12 +375,102 @@ errors have one where Kafka's have none, and where Kafka lists in the order of a
 
 # --- Pages ----------------------------------------------------------------------------------------------------------
 
+
+def streams() -> str:
+    """Settings of stream apps, and names of Faust's that are not there."""
+    return "\n".join(
+        [
+            MADE,
+            "# Stream apps: settings, and what is not there",
+            "",
+            "`App(id, name=value, …)` takes settings; `app.conf` has them, and they can be changed until the worker",
+            "starts. Names and defaults are Faust's (faust-streaming 0.15.3). An environment variable counts before",
+            "what the program says. Durations are seconds, or timedeltas. *own*: Faust has no such setting.",
+            "",
+            "| setting | default | what it does | environment |",
+            "|---|---|---|---|",
+            *(_setting(name, row) for name, row in stream_settings.table().items()),
+            "",
+            "## Metrics of a worker",
+            "",
+            "At `/metrics`. Labels: `app`, and some of `task`, `topic`, `partition`, `table`, `state`.",
+            "",
+            "| metric | type | what |",
+            "|---|---|---|",
+            *(f"| `{name}` | {kind} | {about} |" for name, (kind, about) in STREAM_METRICS.items()),
+            "",
+            "## Taken, without effect",
+            "",
+            "A worker says at its start which of these were given.",
+            "",
+            "| setting of Faust's | what is instead |",
+            "|---|---|",
+            *(f"| `{name}` | {cell(instead)} |" for name, instead in sorted(stream_settings.IGNORED.items())),
+            "",
+            "## Refused",
+            "",
+            "To ignore these would break a promise, or hide that a part of the program is not run.",
+            "",
+            "| setting of Faust's | use instead |",
+            "|---|---|",
+            *(f"| `{name}` | {cell(instead)} |" for name, instead in sorted(stream_settings.REFUSED.items())),
+            "",
+            "## Names of Faust's that are not there",
+            "",
+            "An error says the same.",
+            "",
+            "| of | name | use instead |",
+            "|---|---|---|",
+            *(
+                f"| {'the package' if of == 'package' else f'`{of}`'} | `{name}` | {cell(instead)} |"
+                for of, names in ABSENT.items()
+                for name, instead in sorted(names.items())
+            ),
+            *(
+                f"| any of {', '.join(SERVICES)} | `{name}` | {cell(OF_SERVICES[name])} |"
+                for name in sorted(OF_SERVICES)
+            ),
+            "",
+            "## What Kafka Streams calls otherwise",
+            "",
+            "Names of its DSL, in its spelling or in Python's: an error says the same.",
+            "",
+            "| of | name | use instead |",
+            "|---|---|---|",
+            *(
+                f"| `{of}` | `{name}` | {cell(instead)} |"
+                for of, names in OF_KAFKA_STREAMS.items()
+                for name, instead in sorted(names.items())
+            ),
+            "",
+        ]
+    )
+
+
+def _setting(name: str, row: Any) -> str:
+    conf = stream_settings.Settings("ID", {}, {})
+    value = getattr(conf, name)
+    if name == "web_host":
+        value = "web_bind, or the host's name where that is every address"
+    elif name == "canonical_url":
+        value = "http://web_host:web_port"
+    elif isinstance(value, bool):
+        value = str(value).lower()
+    elif isinstance(value, list):
+        value = ", ".join(map(str, value))
+    default = "" if value in (None, "", {}) else f"`{value}`"
+    kind = " *own*" if row.is_ours else f" (Faust: {row.faust})" if row.faust else ""
+    return f"| `{name}` | {default}{kind} | {cell(row.doc)} | {f'`{row.env}`' if row.env else ''} |"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "commands.md": commands,
     "differences.md": differences,
     "metrics.md": metrics,
     "spark.md": spark,
+    "streams.md": streams,
+    "streams-api.md": streams_api,
     "topology.md": topology,
 }
 

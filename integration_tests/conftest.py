@@ -38,6 +38,10 @@ class Schedule(LoadFileScheduling):
         return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--streams-on", choices=("isthmus", "kafka"), default="isthmus", help="whose broker streams use")
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Schedule | None:
     return Schedule(config, log) if config.getoption("dist") == "loadfile" else None
 

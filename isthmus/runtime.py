@@ -42,3 +42,8 @@ class Runtime:
 def system() -> Runtime:
     """The runtime of a real process: the system's clocks, and a generator seeded by the system."""
     return Runtime(random.Random(os.urandom(32)), wall_ms, time.perf_counter_ns)
+
+
+def seeded(seed: int, wall_ms: Callable[[], int], perf_ns: Callable[[], int]) -> Runtime:
+    """The runtime of a run that can be repeated: with these clocks, and a generator with this seed."""
+    return Runtime(random.Random(seed), wall_ms, perf_ns)

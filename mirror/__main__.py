@@ -33,6 +33,8 @@ async def serve(link: MirrorLink, source_address: str, target_address: str, read
         works = f"{link.name}: {source_address} -> {target_address}"
         print(f"ready {works}", flush=True)
         readiness.tell(works)
+        readiness.tell_where_asked()
+        readiness.beat(asyncio.get_running_loop())
         await worker.failed
     finally:
         await worker.stop()

@@ -129,6 +129,7 @@ class Carrier:
     async def _fetch(self, node: int, ready: list[PartitionMirror], max_bytes: int) -> list[Parcel]:
         limits = self.link.limits
         asked = {TopicPartition(each.topic, each.index): (each, each.doubts, each.fetch_offset) for each in ready}
+        asked_ms = self.runtime.wall_ms()
         answers = await fetch_raw(
             self.source,
             {tp: (offset, each.fetch_epoch) for tp, (each, _, offset) in asked.items()},
@@ -150,7 +151,7 @@ class Carrier:
                 self._served += 1
                 each.served = self._served
             try:
-                if run := await self._look_at(each, answer):
+                if run := await self._look_at(each, answer, asked_ms):
                     parcels.append(Parcel(each, run, answer.log_start_offset, doubts))
             except TROUBLE as error:  # only of this partition
                 if each.doubts == doubts:
@@ -159,7 +160,7 @@ class Carrier:
         await self._refresh_source(refused)
         return parcels
 
-    async def _look_at(self, each: PartitionMirror, answer: RawFetch) -> Run | None:
+    async def _look_at(self, each: PartitionMirror, answer: RawFetch, asked_ms: int) -> Run | None:
         """What of a fetch answer goes to the target; problems become states. Raises the source's error."""
         now_ms = self.runtime.wall_ms()
         where = f"{each.topic}-{each.index}"
@@ -180,7 +181,7 @@ class Carrier:
             raise KafkaError.of(answer.error_code)
         else:
             each.source_backoff_ms = 0.0
-            each.source_high_watermark = answer.high_watermark
+            each.source_high_watermark, each.seen_ms = answer.high_watermark, asked_ms
             if answer.records:
                 return self._run_of(each, answer, now_ms)
             if answer.high_watermark <= answer.log_start_offset and (run := each.begins_at(answer.log_start_offset)):

@@ -28,6 +28,9 @@ class State(StrEnum):
 # In these states nothing is appended until a person acts.
 HELD = frozenset({State.GAP, State.DIVERGED, State.SOURCE_RECREATED, State.FAILED})
 
+# In these states it is not known where the source ends now: what was known before is no lag.
+UNSEEN = frozenset({State.SOURCE_UNAVAILABLE, State.SOURCE_RECREATED})
+
 
 @dataclass(frozen=True)
 class Run:
@@ -81,6 +84,7 @@ class PartitionMirror:
         self.in_flight = 0  # appends
         self.doubts = 0  # counts resets: answers to requests sent before a reset are ignored
         self.source_high_watermark = -1
+        self.seen_ms = -1  # wall time at which the source was asked for its high watermark
         self.at_high_watermark_ms = now_ms
         self.retry_at = 0.0  # loop time
         self.backoff_ms = 0.0  # of the target
@@ -170,18 +174,20 @@ class PartitionMirror:
             self.turn(State.CATCHING_UP if behind or first else State.MIRRORING, "", now_ms)
 
     def status(self, now_ms: int) -> dict[str, object]:
-        """What `isthmus mirror status` shows; the value of a record in `__mirror_status`."""
+        """What `isthmus mirror status` shows; the value of a record in `__mirror_status`. The source's high watermark
+        and both lags are -1 while it is not known where the source ends."""
+        is_seen = self.state not in UNSEEN and self.source_high_watermark >= 0
         return {
             "state": str(self.state),
             "reason": self.reason,
             "since_ms": self.since_ms,
             "source_topic": self.topic,
             "target_topic": self.target_topic,
-            "source_high_watermark": self.source_high_watermark,
+            "source_high_watermark": self.source_high_watermark if is_seen else -1,
             "next_offset": self.next_offset,
             "epoch": self.epoch,
-            "lag_records": self.lag_records,
-            "lag_ms": self.lag_ms(now_ms),
+            "lag_records": self.lag_records if is_seen else -1,
+            "lag_ms": self.lag_ms(now_ms) if is_seen else -1,
             "next_try_ms": self.next_try_ms,
             "updated_ms": now_ms,
         }

@@ -1,24 +1,37 @@
 """The status that mirrors report: one record per partition in the target's topic `__mirror_status`; the last counts.
 
-A link as a whole has a record too, if there is something to report, with topic "" and partition -1.
+A link as a whole has a record too, if there is something to report, with topic "" and partition -1. Something is
+written every ALIVE_MS, though nothing has changed: by the newest `updated_ms` of a link it is known that its worker
+lives.
+
+Beside these a link has *heartbeats*, which are written all the time (`heartbeats`): by them a reader of the target
+tells a source in which nothing happens from one that is not seen, or whose records are not here yet. Their keys have
+topic "" and partitions from -2 downwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..client import Admin, Client, Consumer, Producer, TopicPartition
 from ..client.admin import NewTopic
 from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
+from .link import MirrorLink
+from .partition import PartitionMirror
 
 STATUS_TOPIC = "__mirror_status"
 STATUS_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1"}
 STATUS_PARTITION = TopicPartition(STATUS_TOPIC, 0)
 WRITE_TIMEOUT_MS = 10_000  # after this a record counts as not written, and is written again
 LINK = TopicPartition("", -1)  # in place of a partition: the link as a whole
+ALIVE_MS = 5_000
+SILENT_AFTER_MS = 15_000  # without a record of a link: its worker is gone, hangs, or is cut off from the target
+HEARTBEAT = -2  # partition in the key of the first heartbeat; that of the next one is -3, and so on
+HEARTBEAT_PARTITIONS_MAX = 1_000  # of one record
 TIMES = ("updated_ms", "lag_ms")  # fields that do not count as a change
 POLL_MS = 500
 POLL_RECORDS_MAX = 10_000
@@ -26,6 +39,30 @@ POLL_RECORDS_MAX = 10_000
 
 def status_key(link: str, topic: str, partition: int) -> bytes:
     return f"{link}/{topic}/{partition}".encode()
+
+
+def heartbeats(link: MirrorLink, partitions: Iterable[PartitionMirror], now_ms: int) -> list[dict[str, Any]]:
+    """The values of a link's heartbeats: what is known of the partitions that its source has ever answered for.
+
+    topics: target topic -> [partition, wall time in ms at which the source was asked, its high watermark then, end of
+    the target's log], for each. A partition stands in one record alone.
+    """
+    seen = sorted(
+        (each.target_topic, each.index, each.seen_ms, each.source_high_watermark, each.next_offset, each.topic)
+        for each in partitions
+        if each.seen_ms >= 0
+    )
+    found = []
+    for begin in range(0, len(seen), HEARTBEAT_PARTITIONS_MAX):
+        topics: dict[str, list[list[int]]] = {}
+        sources: dict[str, str] = {}
+        for target_topic, index, seen_ms, source_end, mirrored_to, source_topic in seen[
+            begin : begin + HEARTBEAT_PARTITIONS_MAX
+        ]:
+            topics.setdefault(target_topic, []).append([index, seen_ms, source_end, mirrored_to])
+            sources[target_topic] = source_topic
+        found.append({"source": link.source_alias, "time_ms": now_ms, "topics": topics, "source_topics": sources})
+    return found
 
 
 class StatusWriter:
@@ -42,6 +79,7 @@ class StatusWriter:
         self._producer = Producer(target, linger_ms=0, idempotent=False, delivery_timeout_ms=WRITE_TIMEOUT_MS)
         self._written: dict[TopicPartition, dict[str, Any] | None] = {}  # None: it exists, but its content is unknown
         self._incarnation: tuple[bytes | None, int] = None, -1  # topic id, leader epoch
+        self._alive_ms = 0  # the newest `updated_ms` that was written
 
     async def start(self) -> None:
         await self._look()
@@ -65,9 +103,11 @@ class StatusWriter:
         self._written.setdefault(tp, None)
 
     async def write(self, rows: Mapping[TopicPartition, dict[str, Any]]) -> None:
-        """Write the rows that changed, and remove the records that are not among the rows."""
+        """Write the rows that changed, one of them at least every ALIVE_MS, and remove the records that are not among
+        the rows."""
         await self._look()
         sent = []
+        self._give_sign(rows)
         for tp in [*rows, *(tp for tp in self._written if tp not in rows)]:
             row = rows.get(tp)
             what = None if row is None else {name: value for name, value in row.items() if name not in TIMES}
@@ -91,6 +131,29 @@ class StatusWriter:
                 self._written[tp] = what
         if problem is not None:
             raise problem
+
+    def _give_sign(self, rows: Mapping[TopicPartition, dict[str, Any]]) -> None:
+        """Have the first row written again, if nothing was for ALIVE_MS. Any other row that is written is a sign, too,
+        but one that is written twice does no harm."""
+        for tp, row in rows.items():
+            now_ms = row.get("updated_ms", 0)
+            if now_ms - self._alive_ms >= ALIVE_MS:
+                self._alive_ms = now_ms
+                self._written[tp] = None
+            return
+
+    async def beat(self, beats: Iterable[Mapping[str, Any]]) -> None:
+        """Write heartbeats. One that is lost is not written again: the next one says more. Raises KafkaError,
+        ClientError."""
+        sent = []
+        for number, beat in enumerate(beats):
+            await self._producer.wait_for_space()
+            key = status_key(self.link, "", HEARTBEAT - number)
+            sent.append(self._producer.send(STATUS_TOPIC, json.dumps(beat).encode(), key, partition=0))
+        problems = [each for each in await asyncio.gather(*sent, return_exceptions=True) if each is not None]
+        for problem in problems:
+            if isinstance(problem, BaseException):
+                raise problem
 
     async def close(self) -> None:
         await self._producer.close()
@@ -116,6 +179,8 @@ async def read_status(target: Client) -> list[dict[str, Any]]:
             for record in polled:
                 link, topic, partition = bytes(record.key or b"").decode().rsplit("/", 2)
                 where = (link, topic, int(partition))
+                if where[2] <= HEARTBEAT:
+                    continue
                 latest.pop(where, None)
                 if record.value is not None:
                     said = json.loads(bytes(record.value))

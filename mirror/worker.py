@@ -21,7 +21,7 @@ from .discovery import Discovery, Found
 from .errors import MirrorError
 from .link import MirrorLink
 from .partition import HELD, PartitionMirror, State
-from .status import LINK, StatusWriter, read_status
+from .status import LINK, StatusWriter, heartbeats, read_status
 
 log = logging.getLogger("isthmus.mirror")
 
@@ -228,6 +228,7 @@ class MirrorWorker:
                 log.log(level, "link %s%s: %s%s", self.link.name, what, row["state"], because)
         self._logged = {tp: (row["state"], row["reason"]) for tp, row in rows.items()}
         await self._status.write(rows)
+        await self._status.beat(heartbeats(self.link, self.partitions.values(), self.runtime.wall_ms()))
 
     def _rows(self) -> dict[TopicPartition, dict[str, Any]]:
         """The status of each partition, and of the link if there is something to report."""

@@ -27,6 +27,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
 
 
@@ -400,20 +401,50 @@ class Section:
                 p += n
         return out
 
+    @cython.cfunc
+    def named_headers(self) -> tuple:
+        """The same as (str, bytes or None). Names that are not UTF-8 keep their bytes as surrogates."""
+        n: cython.longlong
+        i: cython.Py_ssize_t
+        p: cython.Py_ssize_t = self.headers_at
+        out: list = []
+        for i in range(self.headers):
+            n, p = _varint(self.b, p, self.p)
+            if cython.compiled:
+                name = PyUnicode_DecodeUTF8(cython.cast(cython.p_char, self.b) + p, n, b"surrogateescape")
+            else:
+                name = self.b[p : p + n].decode("utf-8", "surrogateescape")
+            n, p = _varint(self.b, p + n, self.p)
+            out.append((name, _bytes(self.b, p, n)))
+            if n > 0:
+                p += n
+        return tuple(out)
+
 
 def read_lists(
-    section: Section, offsets: list[int], timestamps: list[int], keys: list[Bytes], values: list[Bytes]
+    section: Section,
+    offsets: list[int],
+    timestamps: list[int],
+    keys: list[Bytes],
+    values: list[Bytes],
+    headers: list[Headers] | None = None,
 ) -> None:
-    """Appends the section's records to four lists."""
+    """Appends the section's records to four lists, or to five. Records without headers cost next to nothing more: they
+    share one empty tuple, and are counted only."""
     while section.next():
         offsets.append(section.offset)
         timestamps.append(section.timestamp_ms)
         keys.append(_bytes(section.b, section.key_at, section.key_size))
         values.append(_bytes(section.b, section.value_at, section.value_size))
+        if section.headers and headers is not None:
+            headers.extend([()] * (len(offsets) - 1 - len(headers)))
+            headers.append(section.named_headers())
+    if headers is not None:
+        headers.extend([()] * (len(offsets) - len(headers)))
 
 
 def read_records(section: Section, out: list[Record]) -> None:
-    """Appends the section's records. Header keys that are not UTF-8 keep their bytes as surrogates."""
+    """Appends the section's records."""
     record: Record
     while section.next():
         record = Record.__new__(Record)
@@ -423,9 +454,7 @@ def read_records(section: Section, out: list[Record]) -> None:
         record.value = _bytes(section.b, section.value_at, section.value_size)
         record.headers = ()
         if section.headers:
-            record.headers = tuple(
-                [(key.decode("utf-8", "surrogateescape"), value) for key, value in section.read_headers()]
-            )
+            record.headers = section.named_headers()
         out.append(record)
 
 

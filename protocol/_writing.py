@@ -297,13 +297,23 @@ class RecordsWriter:
         keys: Sequence[Buffer | None],
         values: Sequence[Buffer | None],
         start: cython.Py_ssize_t = 0,
+        headers: Sequence[Iterable[tuple[str, Buffer | None]]] | None = None,
+        rows: Sequence[int] | None = None,
     ) -> int:
-        """Appends records without headers from three sequences of one length, from index `start` until one does
-        not fit; returns the index after the last that went in."""
+        """Appends records from sequences of one length, from the one at `start` until one does not fit; returns the
+        place after the last that went in. headers: None for records without any. rows: indexes of the records to
+        append, in their order, and `start` is a place among them; None: all."""
         i: cython.Py_ssize_t = start
-        n: cython.Py_ssize_t = min(len(timestamps), len(keys), len(values))
+        row: cython.Py_ssize_t
+        count: cython.Py_ssize_t = min(len(timestamps), len(keys), len(values))
+        if headers is not None:
+            count = min(count, len(headers))
+        n: cython.Py_ssize_t = count if rows is None else len(rows)
         while i < n:
-            if not self._put(timestamps[i], keys[i], values[i], None):
+            row = i if rows is None else rows[i]
+            if row < 0 or row >= count:
+                raise IndexError(f"there is no record {row} of {count}")
+            if not self._put(timestamps[row], keys[row], values[row], None if headers is None else headers[row]):
                 break
             i += 1
         return i

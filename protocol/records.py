@@ -74,6 +74,7 @@ __all__ = [
     "build_columns",
     "decode_batch",
     "decode_lists",
+    "decode_lists_with_headers",
     "iter_columns",
     "iter_records",
     "plain_records",
@@ -393,13 +394,46 @@ def decode_lists(
     Headers are left out. Timestamps in ms. Raises CorruptBatch.
     """
     out = Lists([], [], [], [])
+    for section in _plain_sections(buf, from_offset, to_offset, check_crc, max_bytes):
+        _records.read_lists(section, *out)
+    return out
+
+
+class ListsWithHeaders(NamedTuple):
+    """Records as five lists of one length. headers: (name, value or None) pairs, as in Record; one empty tuple is
+    shared by all records that have none."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[tuple[tuple[str, bytes | None], ...]]
+
+
+def decode_lists_with_headers(
+    buf: Buffer,
+    *,
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    check_crc: bool = True,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> ListsWithHeaders:
+    """As `decode_lists`, and the headers."""
+    out = ListsWithHeaders([], [], [], [], [])
+    for section in _plain_sections(buf, from_offset, to_offset, check_crc, max_bytes):
+        _records.read_lists(section, *out)
+    return out
+
+
+def _plain_sections(
+    buf: Buffer, from_offset: int, to_offset: int, check_crc: bool, max_bytes: int
+) -> Iterator[_records.Section]:
+    """The records of each whole batch, decompressed in one piece."""
     data = _bytes_view(buf)
     for position, header in walk(data):
-        if _is_outside(header, from_offset, to_offset):
-            continue
-        source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
-        _records.read_lists(_records.Section(source, start, stop, header, from_offset, to_offset), *out)
-    return out
+        if not _is_outside(header, from_offset, to_offset):
+            source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
+            yield _records.Section(source, start, stop, header, from_offset, to_offset)
 
 
 @dataclass(slots=True, frozen=True, eq=False)

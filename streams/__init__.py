@@ -2,16 +2,113 @@
 
 Where to look:
 
-* what a user writes: `api/app.py` (apps, topics, agents), `api/tables.py` (tables and their windows);
-* the format of the changelog, and when a checkpoint counts: `engine/changelog.py`; which records hold a row:
-  `engine/places.py`; a task's state: `engine/task.py`, `engine/tables.py`;
-* writing checkpoints, and the life of a task: `runtime/worker.py`; feeding agents: `runtime/agents.py`; reading the
-  changelog at a start: `runtime/loading.py`;
-* reading an app's tables from outside: `table_reader.py`; testing an app without a broker: `driver.py`.
+* what a user writes: `api/` (apps, topics, agents, streams, tables and their windows);
+* which topics belong together: `engine/topology.py`; what a checkpoint is: `engine/checkpoint.py`; a task's state:
+  `engine/task.py`, `engine/stores/`;
+* the life of tasks: `runtime/worker.py`; transactions: `runtime/commits.py`; feeding agents: `runtime/agents.py`;
+  reading changelogs: `runtime/loading.py`;
+* what runs beside agents: `runtime/services.py`, `runtime/process.py`; pages: `runtime/webserver.py`; the command
+  line: `command/`; settings: `api/settings.py`;
+* reading an app's tables from outside: `table_reader.py`; testing an app without a broker: `driver/`.
 """
 
-from .api.app import App, Stream, Topic
-from .engine.task import Event
-from .errors import AppError, ChangelogError, RecordError, StreamsError
+from __future__ import annotations
 
-__all__ = ["App", "AppError", "ChangelogError", "Event", "RecordError", "Stream", "StreamsError", "Topic"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .api import absent
+from .api.agents import Agent
+from .api.app import App
+from .api.channels import Channel
+from .api.global_tables import GlobalTable, SetGlobalTable
+from .api.ids import uuid
+from .api.schema import Schema
+from .api.service import Service
+from .api.sets import SetTable
+from .api.settings import Settings
+from .api.streams import Stream
+from .api.tables import Table
+from .api.topics import Topic
+from .api.windows import HoppingWindow, TumblingWindow
+from .api.work import current_event
+from .engine.codecs import Codec
+from .engine.datacenters import ByDatacenter
+from .engine.event import Event
+from .engine.migration import DROP
+from .engine.origin import Origin
+from .errors import AppError, ChangelogError, ChangeRefused, RecordError, StreamsError
+from .models import Model, ModelOptions, Record
+
+# As Faust has them for annotations; `types.py` has more.
+ChannelT, EventT, ServiceT, StreamT, TopicT = Channel, Event, Service, Stream, Topic
+
+if TYPE_CHECKING:
+    from . import cli, serializers, types, utils, web
+    from .command.embedded import Worker
+    from .driver import TestDriver, TestRecord
+
+__all__ = [
+    "DROP",
+    "Agent",
+    "App",
+    "AppError",
+    "ByDatacenter",
+    "ChangeRefused",
+    "ChangelogError",
+    "Channel",
+    "ChannelT",
+    "Codec",
+    "Event",
+    "EventT",
+    "GlobalTable",
+    "HoppingWindow",
+    "Model",
+    "ModelOptions",
+    "Origin",
+    "Record",
+    "RecordError",
+    "Schema",
+    "Service",
+    "ServiceT",
+    "SetGlobalTable",
+    "SetTable",
+    "Settings",
+    "Stream",
+    "StreamT",
+    "StreamsError",
+    "Table",
+    "TestDriver",
+    "TestRecord",
+    "Topic",
+    "TopicT",
+    "TumblingWindow",
+    "Worker",
+    "cli",
+    "current_event",
+    "serializers",
+    "types",
+    "utils",
+    "uuid",
+    "web",
+]
+
+_LATER = {  # loaded when it is used
+    "cli": ("cli", ""),
+    "serializers": ("serializers", ""),
+    "types": ("types", ""),
+    "utils": ("utils", ""),
+    "web": ("web", ""),
+    "TestDriver": ("driver", "TestDriver"),
+    "TestRecord": ("driver", "TestRecord"),
+    "Worker": ("command.embedded", "Worker"),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(absent.said("package", name, __all__))
+        where, attribute = _LATER[name]
+        module = importlib.import_module(f".{where}", __name__)
+        return getattr(module, attribute) if attribute else module

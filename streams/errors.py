@@ -9,9 +9,25 @@ class AppError(StreamsError):
     """The app's code or configuration is wrong, so it cannot run."""
 
 
+class ChangeRefused(AppError):
+    """The app's code has changed, and its state does not go with it."""
+
+
 class RecordError(StreamsError):
-    """A record could not be decoded or processed; the message has its coordinates."""
+    """A record could not be decoded or processed; the message has its coordinates. at: topic, partition and offset,
+    where a record is to blame; must_stop: the policy is that the worker ends."""
+
+    at: tuple[str, int, int] | None = None
+    must_stop = False
 
 
 class ChangelogError(StreamsError):
     """A changelog does not have what its markers say."""
+
+
+class CommitRefused(StreamsError):
+    """A transaction was aborted: its tasks go on from their last checkpoint."""
+
+
+class StoreError(StreamsError):
+    """Rows on disk cannot be opened, read or written; the message has the directory."""

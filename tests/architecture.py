@@ -140,6 +140,7 @@ _EDGES = (
     "isthmus.deploy",
     "isthmus.examples",
     "isthmus.testing",
+    "isthmus.streams.command",
     "__main__",
 )  # what a person starts; `__main__`: the file of any room
 _FILES = f"{_BROKER}.storage.disk.real_files"

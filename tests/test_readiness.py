@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.readiness import TEXT_MAX_BYTES, VARIABLE, Readiness
+from isthmus.readiness import BEAT_S, TEXT_MAX_BYTES, VARIABLE, Readiness
 
 
 @pytest.fixture
@@ -39,3 +39,41 @@ def test_nobody_who_waits_is_no_trouble(path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(VARIABLE, str(path / "no" / "folder"))
     Readiness.take().tell("it does not raise")
     Readiness.take().tell("nobody asks")
+
+
+class Loop:
+    """Timers that a test fires."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, object]] = []
+
+    def call_later(self, delay_s: float, call: object, *arguments: object) -> None:
+        self.due.append((delay_s, (call, *arguments)))
+
+
+def test_signs_of_life_are_empty_lines_and_go_on(path: Path) -> None:
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    readiness, loop = Readiness.take(), Loop()
+    readiness.tell("here")
+    for _ in range(2):
+        readiness.beat(loop)  # type: ignore[arg-type]
+    assert os.read(end, 100) == b"here\n\n\n"
+    assert loop.due == [(BEAT_S, (readiness.beat, loop))] * 2
+    os.close(end)
+    readiness.beat(loop)  # type: ignore[arg-type]  # nobody looks any more, for now
+    assert len(loop.due) == 3
+
+
+def test_a_sign_of_life_is_a_new_time_of_a_plain_file(path: Path) -> None:
+    readiness, loop = Readiness.take(), Loop()
+    readiness.tell("here")
+    os.utime(path, (0, 0))
+    readiness.beat(loop)  # type: ignore[arg-type]
+    assert path.stat().st_mtime > 0 and path.read_text() == "here\n"
+
+
+def test_without_anybody_who_asks_there_are_no_timers() -> None:
+    loop = Loop()
+    Readiness("").beat(loop)  # type: ignore[arg-type]
+    assert loop.due == []

@@ -32,7 +32,8 @@ def test_every_requirement_is_pinned_and_hashed_and_no_registry_is_named(path: P
 
 def test_there_are_locks() -> None:
     assert {path.name for path in LOCKS} == {
-        "build.lock", "dev.lock", "faust.lock", "image.lock", "image-spark.lock", "suites.lock"
+        "build.lock", "bytewax.lock", "dev.lock", "faust.lock", "image.lock", "image-spark.lock", "quix.lock",
+        "suites.lock"
     }  # fmt: skip
 
 

@@ -159,10 +159,12 @@ class Connection(asyncio.BufferedProtocol):
                 if reader.due is None:
                     reader.due = DueAnswers()
                 due = reader.due.add(route, correlation, began_ns, answer)
-                reader.busy = key != PRODUCE
+                reader.busy = key != PRODUCE or answer.holds_up
                 if clock is not None:
                     route.latency.began(clock() - began_ns)
                 answer.when_done(partial(self._answered, due))
+                if answer.holds_up:
+                    answer.when_let_on(self._let_on)
                 return False
             answer = answer.answer
         if answer is not None:
@@ -192,6 +194,12 @@ class Connection(asyncio.BufferedProtocol):
         return None
 
     # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _let_on(self) -> None:
+        """A request still waits for its answer, and holds up those behind it no more."""
+        if not self._out.transport.is_closing():
+            self._reader.busy = False
+            self.resume()
 
     def _answered(self, due: Due, answer: Any) -> None:
         """A request that waited has its answer. It is sent once those before it are."""

@@ -2,8 +2,9 @@
 
 No request is begun behind one that waits, except a Produce behind other Produces. Those have been appended and wait for
 the disk or for replicas, so that the next need not wait for them: one fsync serves all that a client has in flight
-(group commit). Kafka's broker handles one request of a connection at a time. Clients see the same, since the order is
-kept in the log and in the answers.
+(group commit). One that is not appended yet, since its transaction must be verified first, holds up those behind it
+(`Pending.holds_up`), or a producer's later batches would be refused as out of order. Kafka's broker handles one request
+of a connection at a time. Clients see the same, since the order is kept in the log and in the answers.
 """
 
 from __future__ import annotations

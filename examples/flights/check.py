@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
-from .events import LATE_MINUTES, Event, Flight
+from .events import AIRPORTS, LATE_MINUTES, Event, Flight
 
 HOUR_MS = 3_600_000
+SPELL_GAP_MS = 24 * HOUR_MS
 SHOWN = 10  # differences of a kind that are named; the rest is counted
 
 RowKind = tuple[int, str]
@@ -156,6 +157,71 @@ def expected_carried(flights: Iterable[Flight]) -> dict[int, dict[str, Any]]:
                     "previous_dep_delay": before.dep_delay,
                 }
     return carried
+
+
+def watermarks(events: Iterable[Event], partition_of: Callable[[Event], int]) -> dict[int, int]:
+    """Partition -> the time in ms up to which each airport has told all there is; not of one that lacks an airport."""
+    latest: dict[int, dict[object, int]] = defaultdict(dict)
+    for event in events:
+        of = latest[partition_of(event)]
+        of[event.body["origin"]] = max(event.timestamp_ms, of.get(event.body["origin"], 0))
+    return {partition: min(of.values()) for partition, of in latest.items() if len(of) == len(AIRPORTS)}
+
+
+def late_departures(flights: Iterable[Flight]) -> dict[str, list[Flight]]:
+    """tail number -> its late departures, in the order they left."""
+    return {
+        tail: [flight for flight in departures if (flight.dep_delay or 0) >= LATE_MINUTES]
+        for tail, departures in departures_by_plane(flights).items()
+    }
+
+
+def expected_late(
+    flights: Iterable[Flight], fleet: Mapping[str, Mapping[str, object]], complete_ms: Callable[[str], int]
+) -> dict[int, dict[str, Any]]:
+    """Row of a late flight -> itself with its plane. fleet: by tail number; complete_ms: the watermark of a plane's
+    partition, up to which flights are joined."""
+    nothing = {"manufacturer": None, "model": None, "seats": None}
+    return {
+        flight.row: {
+            "row": flight.row,
+            "origin": flight.origin,
+            "dest": flight.dest,
+            "dep_delay": flight.dep_delay,
+            **fleet.get(tail, nothing),
+        }
+        for tail, departures in late_departures(flights).items()
+        for flight in departures
+        if flight.departed_ms <= complete_ms(tail)
+    }
+
+
+def expected_spells(
+    flights: Iterable[Flight], fleet: Mapping[str, Mapping[str, Any]], complete_ms: Callable[[str], int]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """(tail number, start in ms) -> a run of late departures, each at most a day after the one before; those that
+    are over. Arguments as of `expected_late`."""
+    spells = {}
+    for tail, departures in late_departures(flights).items():
+        runs: list[list[Flight]] = []
+        for flight in departures:
+            if runs and flight.departed_ms - runs[-1][-1].departed_ms <= SPELL_GAP_MS:
+                runs[-1].append(flight)
+            else:
+                runs.append([flight])
+        plane = fleet.get(tail, {"model": None, "seats": 0})
+        for run in runs:
+            if run[-1].departed_ms + SPELL_GAP_MS < complete_ms(tail):
+                spells[tail, run[0].departed_ms] = {
+                    "end_ms": run[-1].departed_ms,
+                    "departures": len(run),
+                    "airports": len({flight.origin for flight in run}),
+                    "minutes": sum(flight.dep_delay or 0 for flight in run),
+                    "worst": max(flight.dep_delay or 0 for flight in run),
+                    "model": plane["model"],
+                    "seats": plane["seats"] * len(run),
+                }
+    return spells
 
 
 def check_rows(place: str, expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> Verdict:

@@ -1,33 +1,48 @@
-"""The stream app of the flights: what each hour was like at each airport, and which delays planes carried along.
+"""The stream app of the flights: what each hour was like at each airport, which delays planes carried along, and how
+long planes stayed late.
 
 It reads the three airports' topics as they arrive in the aggregate. Partition n of the three holds the same planes
 (one key, one partitioner), so each task sees all a plane did. Nothing is dropped for being late: the airports' events
 arrive in any order between each other, so a plane's departures are kept in the order they happened, and a pair that a
 late event turns out to have parted is taken back.
 
+Late departures are joined with the fleet, by tail number, and put together to late spells, which are session windows.
+These go by event time: each airport is waited for, however far it is behind, so that a spell has the late departures
+of all three.
+
     isthmus worker examples/flights/delays.py:app --bootstrap aggregate
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect, insort
 from typing import Any
 
 from isthmus.streams import App
+from isthmus.streams.aggregates import Count, CountDistinct, First, Max, Sum
 
 HOUR_S = 3600
+PERIOD_MS = 30 * 24 * HOUR_S * 1000
 LATE_MINUTES = 15
+SPELL_S = 24 * HOUR_S  # a late spell is over when the plane did not leave late for so long
 
 app = App("delays")
-flights = app.topic("ewr.flights", "jfk.flights", "lga.flights", value="json")
-carried = app.topic("delays.carried", value="json")
+# What is no JSON goes to the topic delays-dead-letters, and holds up nobody.
+# An airport that rests is waited for: what it sends later would be late for spells that are over.
+flights = app.topic(
+    "ewr.flights", "jfk.flights", "lga.flights", key_type=str, on_error="dead_letter", idle_after=float("inf")
+)
+carried = app.topic("delays.carried")
 
 # (origin, start of the hour in ms) -> counts; each task keeps its partial, readers add them up
 hours = app.Table("hours", default=lambda: [0, 0, 0, 0]).tumbling(HOUR_S)
 SCHEDULED, DEPARTED, CANCELLED, DELAY_SUM = range(4)
 
-# tail number -> its departures as [left_ms, row, origin, dep_delay], by time; the last is the last
+# Rows are written whole with each change, so that they are kept small: a plane's departures are in periods.
+# (tail number, period) -> its departures then as [left_ms, row, origin, dep_delay], by time
 planes = app.Table("planes", default=list)
+# tail number -> its periods, by time
+periods = app.Table("periods", default=list)
 
 
 @app.agent(flights)
@@ -50,16 +65,22 @@ async def delays(stream: Any) -> None:
 
 async def departed(left_ms: int, flight: dict[str, Any]) -> None:
     """Put a departure where it belongs, and say anew what it and the one after it carry."""
-    departures = planes[flight["tailnum"]]
+    tail, period = flight["tailnum"], left_ms // PERIOD_MS
+    known = periods[tail]
+    if period not in known:
+        insort(known, period)
+        periods[tail] = known
+    departures = planes[tail, period]
     this = [left_ms, flight["row"], flight["origin"], flight["dep_delay"]]
-    insort(departures, this)
-    planes[flight["tailnum"]] = departures
-    at = len(departures) - 1
-    while departures[at] is not this:
-        at -= 1
-    await say(flight["tailnum"], departures[at - 1] if at else None, this)
-    if at + 1 < len(departures):
-        await say(flight["tailnum"], this, departures[at + 1])
+    at = bisect(departures, this)
+    departures.insert(at, this)
+    planes[tail, period] = departures
+    place = known.index(period)
+    before = departures[:at] or (planes[tail, known[place - 1]] if place else [])
+    after = departures[at + 1 :] or (planes[tail, known[place + 1]] if place + 1 < len(known) else [])
+    await say(tail, before[-1] if before else None, this)
+    if after:
+        await say(tail, this, after[0])
 
 
 async def say(tail: str, before: list[Any] | None, after: list[Any]) -> None:
@@ -81,3 +102,53 @@ async def say(tail: str, before: list[Any] | None, after: list[Any]) -> None:
             "previous_dep_delay": before[3],
         }
     await carried.send(key=str(after[1]), value=value)
+
+
+# --- Late departures with their planes, and late spells ---------------------------------------------
+
+# The fleet has the flights' keys, tail numbers, and as many partitions: a plane's row is in the task of its flights.
+fleet = app.stream(app.topic("fleet", key_type=str)).table("fleet", history=HOUR_S)
+
+
+def is_late(flight: dict[str, Any]) -> bool:
+    return flight["kind"] == "departed" and flight["dep_delay"] >= LATE_MINUTES and bool(flight["tailnum"])
+
+
+def with_plane(flight: dict[str, Any], plane: dict[str, Any] | None) -> dict[str, Any]:
+    """plane: None if the fleet does not have it, as with every sixth plane."""
+    known = plane or {"manufacturer": None, "model": None, "seats": None}
+    return {
+        **{name: flight[name] for name in ("row", "origin", "dest", "dep_delay")},
+        **{name: known[name] for name in ("manufacturer", "model", "seats")},
+    }
+
+
+# With a grace, even of 0, a departure waits until the fleet is there, and all airports have come to its time.
+late = app.stream(flights).filter(is_late, name="late").left_join(fleet, value=with_plane, grace=0, name="late-planes")
+late.to("delays.late")
+
+spells = late.session(SPELL_S).aggregate(
+    departures=Count(),
+    airports=CountDistinct("origin"),
+    minutes=Sum("dep_delay"),
+    worst=Max("dep_delay"),
+    model=First("model"),
+    seats=Sum("seats"),  # of all its departures: so many people were late, at the most
+    name="spells",
+)
+spells.final().to("delays.spells")
+last_spells = (
+    spells.final()
+    .map(lambda spell: {"start_ms": spell.start_ms, "end_ms": spell.end_ms, **spell.value})
+    .table("last-spells")
+)
+
+
+@app.page("/planes/{tailnum}/")
+@app.table_route(table=periods, match_info="tailnum")
+async def plane_page(web: Any, request: Any, tailnum: str) -> Any:
+    """What a plane did, in order, and its last late spell that is over; from the worker that has it."""
+    names = ("left_ms", "row", "origin", "dep_delay")
+    rows = [planes[tailnum, period] for period in periods.get(tailnum, [])]
+    departures = [dict(zip(names, each, strict=True)) for row in rows for each in row]
+    return web.json({"departures": departures, "last_spell": last_spells.get(tailnum)})

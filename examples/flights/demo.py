@@ -18,9 +18,10 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from isthmus.client import Admin, TopicPartition
+from isthmus.client.partitioner import partition_for_key
 from isthmus.connectors.errors import SessionError
 from isthmus.connectors.session import check_java
 from isthmus.deploy.errors import DeployError
@@ -32,8 +33,8 @@ from isthmus.testing.owner import left_folders, make_folder, remove_left_folders
 
 from . import check, report
 from .composed import Composed, end_left, was_composed
-from .events import AIRPORTS, Flight, events_of, read_flights
-from .replay import FAULTS
+from .events import AIRPORTS, PARTITIONS, Flight, events_of, fleet_events, read_flights
+from .replay import FAULTS, partition_of, replay_fleet
 from .screen import Screen
 from .stage import TOPOLOGY, DemoError, Stage
 from .supervised import Supervised
@@ -44,6 +45,7 @@ ALL_FLIGHTS = 336_776
 SAMPLE_S = 0.1
 DRAIN_TIMEOUT_S, CHAOS_DRAIN_TIMEOUT_S = 300.0, 600.0
 SPARK_TIMEOUT_S = 600.0
+SETTLE_S, SETTLING_S = 30.0, 1.0  # joins and spells wait until topics without records count as resting
 # Replays take so long at the least: all must be under way for kills to mean much, and a broker back before the next.
 REPLAY_S, CALM_REPLAY_S, CHAOS_REPLAY_S = 8.0, 3.0, 30.0
 KILL_AT = {"broker": 0.45, "leader": 0.25, "controller": 0.50}  # of the records of that hop
@@ -113,6 +115,13 @@ def fault(text: str) -> str:
     return text
 
 
+class Checked(NamedTuple):
+    """What a topic has, and how that compares with the CSV."""
+
+    found: Mapping[Any, Any]
+    verdict: check.Verdict
+
+
 class Demo:
     """One run. `folder` holds what the stage keeps, the jobs' logs and supervisor's state, and what Spark writes."""
 
@@ -155,6 +164,7 @@ class Demo:
             self.screen.say(f"up: {', '.join(f'{name} {address}' for name, address in stage.addresses.items())}")
             looking = asyncio.create_task(self.look())
             with self.screen:
+                self.screen.say(f"a fleet of {await replay_fleet(stage.addresses[AGGREGATE]):,} planes")
                 self.screen.say(f"replaying {len(flights):,} flights as {events:,} events")
                 self.start_replays(jobs, totals)
                 if not self.options.no_spark:
@@ -416,9 +426,13 @@ class Demo:
         """Compare everything with the CSV, show it, write the report; whether all is right."""
         from isthmus.streams import table_reader
 
-        expected = check.expected_events(events_of(flights))
+        events = events_of(flights)
+        expected = check.expected_events(events)
         verdicts = [check.check_events("aggregate", expected, await watch.events())]
-        committed = await table_reader.read(await watch.client(AGGREGATE), "delays", windowed=("hours",))
+        complete = check.watermarks(events, lambda event: partition_of(event, PARTITIONS))
+        committed = await table_reader.read(
+            await watch.client(AGGREGATE), "delays", ("hours", "planes"), windowed=("hours",)
+        )
         names = ("scheduled", "departed", "cancelled", "delay_sum")
         hours = check.merge_hours(
             ((row.key, row.window_start_ms), dict(zip(names, row.value, strict=True)))
@@ -426,11 +440,15 @@ class Demo:
             if row.table == "hours"
         )
         verdicts.append(check.check_hours(check.expected_hours(flights), hours))
-        last = {row.key: row.value[-1][1] for row in committed.rows if row.table == "planes"}
+        planes = sorted((row.key, row.value) for row in committed.rows if row.table == "planes")
+        last = {tail: departures[-1][1] for (tail, _), departures in planes}  # of its last period
         verdicts.append(check.check_rows("planes table", check.expected_last(flights), last))
         verdicts.append(check.check_rows("delays.carried", check.expected_carried(flights), await watch.carried()))
+        late, spells = await self.spells(watch, flights, complete, whole=check.all_right(verdicts))
+        verdicts += [late.verdict, spells.verdict]
         if not self.options.no_spark:
             verdicts.append(check.check_events("Delta table", expected, delta_events(str(self.delta))))
+        answers = [*report.stream_answers(late.found, spells.found), *answers]
         for answer in answers:
             self.screen.answer(answer["title"], answer["columns"], answer["rows"])
         self.screen.console.print()
@@ -438,10 +456,33 @@ class Demo:
             self.screen.verdict(verdict)
         kills = f", {' and '.join(self.killed)} killed on the way" if self.killed else ""
         lead = f"{len(flights):,} flights, {2 * len(flights):,} events in {self.history.now_s():.0f} s{kills}."
-        page = report.write(self.options.report, self.history, hours, verdicts, answers, lead)
+        page = report.write(self.options.report, self.history, hours, spells.found, verdicts, answers, lead)
         self.screen.console.print(f"\nreport: {page}")
         self.next_steps()
         return check.all_right(verdicts)
+
+    async def spells(
+        self, watch: Watch, flights: Sequence[Flight], complete: Mapping[int, int], whole: bool
+    ) -> tuple[Checked, Checked]:
+        """What is in `delays.late` and in `delays.spells`. whole: all that came before is right, so that they are
+        waited for."""
+        fleet = {(event.key or b"").decode(): event.body for event in fleet_events()}
+
+        def complete_ms(tail: str) -> int:
+            return complete.get(partition_for_key(tail.encode(), PARTITIONS), -1)
+
+        late = check.expected_late(flights, fleet, complete_ms)
+        spells = check.expected_spells(flights, fleet, complete_ms)
+        deadline = asyncio.get_running_loop().time() + (SETTLE_S if whole else 0)
+        while True:
+            has_late, has_spells = await watch.late(), await watch.spells()
+            verdicts = (
+                check.check_rows("delays.late", late, has_late),
+                check.check_rows("delays.spells", spells, has_spells),
+            )
+            if check.all_right(verdicts) or asyncio.get_running_loop().time() > deadline:
+                return Checked(has_late, verdicts[0]), Checked(has_spells, verdicts[1])
+            await asyncio.sleep(SETTLING_S)
 
     def next_steps(self) -> None:
         """Commands to try with one's own tools; they need the topology, so without --keep that comes first."""
@@ -452,7 +493,7 @@ class Demo:
         port = self.stage.addresses[AGGREGATE] if known else "HOST:PORT (shown at the start)"
         say(f"  kcat -b {port} -L")
         say(f"  kcat -b {port} -C -t ewr.flights -o beginning -c 5")
-        say(f"  kcat -b {port} -C -t delays.carried -e -q | tail")
+        say(f"  kcat -b {port} -C -t delays.spells -e -q | tail")
         if self.kept:
             say(f"  isthmus mirror status -b {AGGREGATE}")
             for step in self.stage.next_steps():

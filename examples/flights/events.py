@@ -24,6 +24,7 @@ PARTITIONS = 3
 SCHEDULED_BEFORE_MS = 2 * 3_600_000  # a flight is on the board two hours ahead
 LATE_MINUTES = 15  # what the FAA calls late
 MISSING = ("", "NA")
+FLEET_MS = 1_356_998_400_000  # the start of 2013, UTC: since then the fleet is what it is
 
 
 class Flight(NamedTuple):
@@ -47,7 +48,7 @@ class Flight(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What an airport came to know, as it goes into a topic. kind: scheduled, departed, cancelled or weather.
+    """What an airport came to know, as it goes into a topic. kind: scheduled, departed, cancelled, weather or plane.
 
     key: partitions the event as every Kafka producer would; where there is none, `row` does.
     """
@@ -138,6 +139,16 @@ def weather_events(origin: str) -> list[Event]:
             found.append(Event(at_ms, row, "weather", origin.encode(), body))
     found.sort(key=itemgetter(0, 1))
     return found
+
+
+def fleet_events() -> list[Event]:
+    """What is known of each plane, by its tail number; it was so before the first flight."""
+    with data_file("planes.csv").open("r") as file:
+        found = []
+        for row, line in enumerate(csv.DictReader(file), 1):
+            body = {name: line[name] for name in ("manufacturer", "model")} | {"seats": int(line["seats"])}
+            found.append(Event(FLEET_MS, row, "plane", line["tailnum"].encode(), body))
+        return found
 
 
 def number(text: str) -> float | None:

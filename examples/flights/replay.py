@@ -1,4 +1,5 @@
 """Replays one airport's flights and weather into its own datacenter: `python -m isthmus.examples.flights.replay`.
+With `--fleet` it writes what is known of the planes into the aggregate instead.
 
 It may be killed at any moment and started again: it looks up how far each partition's log has come, checks that the
 last record there is the event it would have written there, and goes on with the next.
@@ -8,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.errors import ClientError, no_topic
 from isthmus.client.producer import partition_for_key
 from isthmus.protocol.errors import KafkaError
 
-from .events import Event, events_of, read_flights, weather_events
+from .events import AIRPORTS, Event, events_of, fleet_events, read_flights, weather_events
 
 POLL_MS = 1000
 FAULTS = ("withheld", "doubled", "altered", "swapped")
@@ -35,14 +37,14 @@ async def replay(client: Client, producer: Producer, topic: str, events: Sequenc
         raise no_topic(topic)
     planned: dict[int, list[Event]] = {p: [] for p in range(count)}
     for event in events:
-        planned[target(event, count)].append(event)
+        planned[partition_of(event, count)].append(event)
     done = {p: await progress(client, TopicPartition(topic, p), planned[p]) for p in planned}
     sent = dict.fromkeys(planned, 0)
     futures = []
     loop = asyncio.get_running_loop()
     began = loop.time()
     for event in events:
-        p = target(event, count)
+        p = partition_of(event, count)
         sent[p] += 1
         if sent[p] <= done[p]:
             continue
@@ -57,7 +59,7 @@ async def replay(client: Client, producer: Producer, topic: str, events: Sequenc
     return len(futures)
 
 
-def target(event: Event, partitions: int) -> int:
+def partition_of(event: Event, partitions: int) -> int:
     """The partition of an event: by key as every Kafka producer does it, else by row, so that a restart finds it."""
     if event.key is None:
         return event.row % partitions
@@ -106,36 +108,57 @@ def with_fault(events: list[Event], fault: str) -> list[Event]:
             return [*before, *after[:1], *after]
 
 
-async def run(origin: str, bootstrap: str, limit: int | None, rate: int, fault: str) -> None:
-    events = events_of(read_flights(limit, origin))
-    if fault:
-        events = with_fault(events, fault)
-    client = Client(bootstrap, client_id=f"replay-{origin}")
+@contextlib.asynccontextmanager
+async def connected(bootstrap: str, name: str) -> AsyncIterator[tuple[Client, Producer]]:
+    client = Client(bootstrap, client_id=f"replay-{name}")
     await client.start()
     producer = Producer(client, compression="lz4", linger_ms=20)
     await producer.start()
     try:
-        weather = await replay(client, producer, "weather", weather_events(origin))
-        print(f"ready {weather} hours of weather", flush=True)
-        flights = await replay(client, producer, "flights", events, rate)
-        print(f"done {flights} events of flights", flush=True)
+        yield client, producer
     finally:
         await producer.close()
         await client.close()
 
 
+async def replay_airport(origin: str, bootstrap: str, limit: int | None, rate: int, fault: str) -> None:
+    events = events_of(read_flights(limit, origin))
+    if fault:
+        events = with_fault(events, fault)
+    async with connected(bootstrap, origin) as (client, producer):
+        weather = await replay(client, producer, "weather", weather_events(origin))
+        print(f"ready {weather} hours of weather", flush=True)
+        flights = await replay(client, producer, "flights", events, rate)
+        print(f"done {flights} events of flights", flush=True)
+
+
+async def replay_fleet(bootstrap: str) -> int:
+    """How many planes were written."""
+    async with connected(bootstrap, "fleet") as (client, producer):
+        return await replay(client, producer, "fleet", fleet_events())
+
+
+async def run(options: argparse.Namespace) -> None:
+    if options.fleet:
+        print(f"done {await replay_fleet(options.bootstrap)} planes", flush=True)
+    else:
+        await replay_airport(options.origin, options.bootstrap, options.flights, options.rate, options.fault)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--origin", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--origin", metavar="AIRPORT", help=f"one of {', '.join(AIRPORTS)}")
+    what.add_argument("--fleet", action="store_true", help="the planes, into the topic fleet")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--flights", type=int, default=None, help="only the first rows of the CSV")
     parser.add_argument("--rate", type=int, default=0, help="records a second at most; 0: no limit")
     parser.add_argument("--fault", default="", help="plant one: withheld|doubled|altered|swapped:ROW")
     options = parser.parse_args()
     try:
-        asyncio.run(run(options.origin, options.bootstrap, options.flights, options.rate, options.fault))
+        asyncio.run(run(options))
     except (ReplayError, KafkaError, ClientError, OSError) as error:
-        print(f"error: replay of {options.origin}: {error}", file=sys.stderr)
+        print(f"error: replay of {options.origin or 'the fleet'}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ReplayError) else 1
     return 0
 

@@ -1,9 +1,10 @@
-"""What the demo leaves to look at: two plots as PNG and one HTML page that holds them with the answers."""
+"""What the demo leaves to look at: three plots as PNG and one HTML page that holds them with the answers."""
 
 from __future__ import annotations
 
 import base64
 import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,12 +16,14 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.dates import ConciseDateFormatter, date2num
 
 from .check import Verdict
 from .screen import cell
 from .watch import History
 
 FEW = 30  # departures that a mean is made of at the least
+SHOWN = 10  # rows of an answer
 NEW_YORK = ZoneInfo("America/New_York")
 COLOURS = {
     "ewr": "#1b6ca8",
@@ -57,6 +60,8 @@ td.n,th.n{text-align:right;padding-right:0;padding-left:.75rem}
 <h2>Records through time</h2><img alt="Records through time for each hop" src="data:image/png;base64,{{ hops }}">
 <h2>Delay by hour and origin</h2>
 <img alt="Mean delay by hour of day and origin" src="data:image/png;base64,{{ delays }}">
+<h2>Planes in a late spell, by day</h2>
+<img alt="Late spells that began on each day" src="data:image/png;base64,{{ spells }}">
 <div class="answers">
 {% for answer in answers %}<section><h2>{{ answer.title }}</h2>
 <table><tr>{% for column in answer.columns %}
@@ -126,6 +131,53 @@ def plot_delays(hours: Mapping[tuple[str, int], Mapping[str, int]], path: Path) 
     _save(figure, path)
 
 
+def plot_spells(spells: Mapping[tuple[str, int], Mapping[str, Any]], path: Path) -> None:
+    """How many planes' late spells began on each day in New York, and how many of them had several departures."""
+    starts = {where: date2num(new_york(where[1]).date()) for where in spells}
+    began = Counter(starts.values())
+    several = Counter(starts[where] for where, spell in spells.items() if spell["departures"] > 1)
+    days = sorted(began)
+    figure, axes = plt.subplots(figsize=(9, 3), dpi=120)
+    axes.bar(days, [began[day] for day in days], width=1.0, color=COLOURS["stream"], label="late spells")
+    axes.bar(days, [several[day] for day in days], width=1.0, color=COLOURS["jfk"], label="of several departures")
+    axes.set(ylabel="planes")
+    axes.xaxis_date()
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.25)
+    axes.legend(frameon=False, ncols=2)
+    _save(figure, path)
+
+
+def new_york(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, NEW_YORK)
+
+
+def stream_answers(
+    late: Mapping[int, Mapping[str, Any]], spells: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What the stream app's topics say, as Spark's answers are."""
+    longest = sorted(spells.items(), key=lambda each: (-each[1]["departures"], -each[1]["minutes"], each[0]))[:SHOWN]
+    columns = ["plane", "model", "began", "departures", "airports", "minutes late", "most at once"]
+    rows = [
+        [tail, spell["model"] or "not known", f"{new_york(start_ms):%b %d %H:%M}"]
+        + [spell[name] for name in ("departures", "airports", "minutes", "worst")]
+        for (tail, start_ms), spell in longest
+    ]
+    delays: dict[str, list[int]] = defaultdict(list)
+    for each in late.values():
+        delays[each["manufacturer"] or "not known"].append(each["dep_delay"])
+    makers = sorted(delays.items(), key=lambda each: (-len(each[1]), each[0]))[:SHOWN]
+    return [
+        {"title": "Ten longest late spells, from the stream app", "columns": columns, "rows": rows},
+        {
+            "title": "Late departures by maker of the plane, from the stream app",
+            "columns": ["maker", "late departures", "mean delay, min"],
+            "rows": [[maker, len(each), sum(each) / len(each)] for maker, each in makers],
+        },
+    ]
+
+
 def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path)
@@ -136,15 +188,18 @@ def write(
     folder: Path,
     history: History,
     hours: Mapping[tuple[str, int], Mapping[str, int]],
+    spells: Mapping[tuple[str, int], Mapping[str, Any]],
     verdicts: Sequence[Verdict],
     answers: Sequence[Mapping[str, Any]],
     lead: str,
 ) -> Path:
-    """Write hops.png, delays.png and report.html into `folder`; the page's path."""
+    """Write hops.png, delays.png, spells.png and report.html into `folder`; the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     plot_hops(history, folder / "hops.png")
     plot_delays(hours, folder / "delays.png")
-    images = {name: base64.b64encode((folder / f"{name}.png").read_bytes()).decode() for name in ("hops", "delays")}
+    plot_spells(spells, folder / "spells.png")
+    plots = ("hops", "delays", "spells")
+    images = {name: base64.b64encode((folder / f"{name}.png").read_bytes()).decode() for name in plots}
     environment = jinja2.Environment(autoescape=True)
     environment.filters["cell"] = cell
     (folder / "report.html").write_text(

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from isthmus.deploy.launch import Layout, last_words, python
+from isthmus.deploy.launch import FAILURE, Layout, last_words, python, told
 from isthmus.deploy.supervisor import Status, read_state
 from isthmus.deploy.topology import Topology
 
@@ -66,6 +66,8 @@ class Supervised:
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise DemoError(f"the topology is not ready after {START_TIMEOUT_S:.0f} s; see {log}") from None
+        if failures := told(log, FAILURE):
+            raise DemoError("the topology did not start: " + "; ".join(failures))
 
     async def processes(self) -> Sequence[Status]:
         state = read_state(self.folder)

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import orjson
 
@@ -17,6 +18,7 @@ from .check import RowKind, found_event
 
 AGGREGATE = "aggregate"
 GROUP = "delays"
+K = TypeVar("K")
 POLL_MS = 500
 
 
@@ -79,11 +81,12 @@ class Watch:
         return self.last.get(f"{name}/{topic}", 0)
 
     async def streamed(self) -> int:
-        """Records of the flights topics that the stream app has committed."""
+        """Records of the flights topics that the stream app has committed; it reads the fleet, too."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(2):
                 committed = await Admin(await self.client(AGGREGATE)).group_offsets(GROUP)
-                self.last["streamed"] = sum(max(offset, 0) for offset in committed.values())
+                flights = {f"{name}.flights" for name in self.origins}
+                self.last["streamed"] = sum(max(at, 0) for tp, at in committed.items() if tp.topic in flights)
         return self.last.get("streamed", 0)
 
     async def sample(self, at_s: float) -> Sample:
@@ -131,6 +134,41 @@ class Watch:
                 else:
                     latest[row] = orjson.loads(value)
         return latest
+
+    async def late(self) -> dict[int, object]:
+        """Row of a late flight -> what `delays.late` says of it."""
+        return said_late(await self.said("delays.late"))
+
+    async def spells(self) -> dict[tuple[str, int], object]:
+        """(tail number, start in ms) -> what `delays.spells` says of the spell."""
+        return said_of_spells(await self.said("delays.spells"))
+
+    async def said(self, topic: str) -> list[tuple[str, dict[str, Any]]]:
+        """Each key and value of a topic in the aggregate."""
+        found = []
+        async for keys, values in self.values(AGGREGATE, [topic]):
+            found += [(bytes(k or b"").decode(), orjson.loads(v or b"{}")) for k, v in zip(keys, values, strict=True)]
+        return found
+
+
+def said_late(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[int, object]:
+    """Row of a late flight -> what is said of it."""
+    return said_once((value["row"], value) for _, value in found)
+
+
+def said_of_spells(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[tuple[str, int], object]:
+    """(tail number, start in ms) -> what is said of the spell."""
+    return said_once(((tail, each["start_ms"]), {"end_ms": each["end_ms"], **each["value"]}) for tail, each in found)
+
+
+def said_once(found: Iterable[tuple[K, object]]) -> dict[K, object]:
+    """What was said of each key. A worker that died may have said it before; what was said in two ways is a list."""
+    said: dict[K, object] = {}
+    for key, value in found:
+        before = said.setdefault(key, value)
+        if before != value:
+            said[key] = [before, value]
+    return said
 
 
 def delta_events(path: str) -> list[tuple[RowKind, bytes]]:

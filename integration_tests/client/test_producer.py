@@ -95,3 +95,42 @@ def test_records_deleted_by_retention_do_not_stop_their_producer(bootstrap: str)
         await client.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_many_records_by_one_call_are_written_in_order_and_committed_as_a_whole(
+    bootstrap: str, compression: str
+) -> None:
+    topic = f"many-{compression}"
+    numbers = [b"%d" % number for number in range(20_000)]
+    keys = [b"key-%d" % (number % 700) for number in range(20_000)]
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            client = Client(bootstrap)
+            await client.start()
+            await Admin(client).create_topics([NewTopic(topic, 3)])
+            producer = Producer(client, transactional_id=topic, compression=compression, batch_bytes=20_000)
+            await producer.start()
+            async with producer.transaction():
+                kept = producer.send_many(topic, numbers, keys)
+            await producer.begin_transaction()
+            dropped = producer.send_many(topic, [b"no"] * 1_000)
+            await producer.flush()
+            await producer.abort_transaction()
+            assert sum(offset + 1 for offset in kept.result().offsets.values()) == 20_000
+            [(index, last)] = dropped.result().offsets.items()
+            assert last == kept.result().offsets[index] + 1 + 1_000, "a marker is between them"
+            await producer.close()
+            consumer = Consumer(client, isolation="read_committed")
+            consumer.assign({TopicPartition(topic, index): 0 for index in range(3)})
+            found: dict[bytes, list[bytes]] = {}
+            while sum(map(len, found.values())) < 20_000 or any(p.lag != 0 for p in consumer.progress().values()):
+                for records in (await consumer.poll(500)).values():
+                    for record in records:
+                        found.setdefault(record.key or b"", []).append(record.value or b"")
+            assert found == {key: numbers[index::700] for index, key in enumerate(keys[:700])}
+            await consumer.close()
+            await client.close()
+
+    asyncio.run(main())

@@ -11,12 +11,13 @@ from random import Random
 import pytest
 
 from integration_tests.brokers import BrokerProcess
-from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
+from isthmus.client import Admin, Client, Consumer, Producer, Progress, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.connectors.options import parse
 from isthmus.connectors.planning import OffsetRange
 from isthmus.connectors.reading import read_ranges
 from isthmus.protocol.messages import delete_records
+from isthmus.protocol.records import decode_lists
 
 LIMIT_S = 180.0
 PRODUCERS = 3
@@ -133,6 +134,41 @@ def test_a_log_of_many_transactions_is_read_from_anywhere(bootstrap: str) -> Non
     for size in (1, 7, end):
         pieces = [(start, min(start + size, end)) for start in range(0, end, size)]
         assert spark(bootstrap, topic, pieces) == counting
+
+
+@pytest.mark.parametrize("last_is_aborted", [False, True])
+def test_batches_are_read_to_an_end_that_only_a_marker_fills(bootstrap: str, last_is_aborted: bool) -> None:
+    topic = f"committed-end-{last_is_aborted}"
+    tp = TopicPartition(topic, 0)
+
+    async def main() -> None:
+        async with connected(bootstrap) as client:
+            await Admin(client).create_topics([NewTopic(topic, 1)])
+            producer = Producer(client, transactional_id=topic, linger_ms=0)
+            await producer.start()
+            consumer = Consumer(client, isolation="read_committed")
+            consumer.assign({tp: 0})
+            for number in range(5):
+                found: list[bytes | None] = []
+                async with producer.transaction():
+                    producer.send(topic, b"%d" % number)
+                if last_is_aborted:
+                    await producer.begin_transaction()
+                    await producer.send(topic, b"aborted")
+                    await producer.abort_transaction()
+                end = (number + 1) * (4 if last_is_aborted else 2)
+                while consumer.position(tp) != end:
+                    for each in await consumer.poll_batches(1_000):
+                        assert each.next_offset == consumer.position(tp)
+                        found += decode_lists(each.records, from_offset=each.from_offset).values
+                assert found == [b"%d" % number]
+                while consumer.progress()[tp].end != end:  # until a fetch has seen that nothing follows
+                    await consumer.poll_batches(1_000)
+                assert consumer.progress()[tp] == Progress(end, end, end, end, 0)
+            await producer.close()
+            await consumer.close()
+
+    asyncio.run(main())
 
 
 def test_a_log_that_was_cut_within_aborted_transactions_is_read_from_its_start(bootstrap: str) -> None:

@@ -39,6 +39,47 @@ def test_what_is_produced_is_consumed(at: tuple[str, str], tmp_path: Path):
     assert row == {"topic": "words", "partition": 0, "offset": 2, "key": None, "value": "no key", "headers": []}
 
 
+def test_headers_tombstones_and_times(at: tuple[str, str], tmp_path: Path):
+    sent = ("produce", "told", "-k", ":", "--null", "-", "-H", "from=web", *at)
+    said(isthmus(*sent, folder=tmp_path, stdin="a:1\na:-\n"))
+    rows = said(isthmus("consume", "told", "-e", "--json", *at, folder=tmp_path)).splitlines()
+    assert [json.loads(row)["value"] for row in rows] == ["1", None]
+    assert json.loads(rows[1])["headers"] == [{"name": "from", "value": "web"}]
+    old = {"key": "old", "value": "0", "timestamp_ms": 1_000, "partition": 0}
+    records = "".join(f"{line}\n" for line in (json.dumps(old), *rows))
+    said(isthmus("topic", "create", "copy", "-p", "1", "--set", "retention.ms=-1", *at, folder=tmp_path))
+    said(isthmus("produce", "copy", "--records", *at, folder=tmp_path, stdin=records))
+    assert said(isthmus("consume", "copy", "-e", "--null", "NULL", *at, folder=tmp_path)) == "old\t0\na\t1\na\tNULL\n"
+    for start, count in (("-1h", 2), ("1970-01-01T00:00:01Z", 3), ("2", 1)):
+        text = said(isthmus("consume", "copy", "-e", "-l", "--from", start, *at, folder=tmp_path))
+        assert len(text.splitlines()) == count
+    assert text.startswith("0:2\t") and text.endswith("\tfrom=web\ta\t\n")
+    found = error(isthmus("produce", "copy", "--records", *at, folder=tmp_path, stdin='{"partition": 9}\n'))
+    assert found == "topic copy has no partition 9: it has 1, from 0"
+
+
+def test_a_topic_is_altered_whole_or_not_at_all(at: tuple[str, str], tmp_path: Path):
+    def described() -> tuple[int, dict[str, str]]:
+        facts = json.loads(said(isthmus("topic", "describe", "altered", "--json", *at, folder=tmp_path)))
+        return len(facts["partitions"]), facts["options"]
+
+    alter = ("topic", "alter", "altered", *at)
+    said(isthmus("topic", "create", "altered", "-p", "2", "--set", "retention.ms=7", *at, folder=tmp_path))
+    for arguments, told in (
+        ((), "nothing to change"),
+        (("--partitions", "1"), "topic altered has 2 partitions, and none can be taken away"),
+        (("--partitions", "3", "--set", "retention.ms=soon"), "retention.ms"),
+        (("--set", "retention.ms=1", "--unset", "retention.ms"), "both in --set and in --unset"),
+        (("--set", "retention.ms=1", "--partitions", "1000000"), "altered"),
+    ):
+        assert told in error(isthmus(*alter, *arguments, folder=tmp_path))
+        assert described() == (2, {"retention.ms": "7"})
+    more = ("--partitions", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms")
+    assert said(isthmus(*alter, *more, folder=tmp_path)) == "changed altered\n"
+    assert described() == (3, {"cleanup.policy": "compact"})
+    assert "there is no topic none" in error(isthmus("topic", "alter", "none", "-p", "3", *at, folder=tmp_path))
+
+
 def test_what_a_transaction_aborted_is_consumed_only_as_long_as_nothing_else_is_said(
     at: tuple[str, str], tmp_path: Path
 ):
@@ -154,8 +195,8 @@ NAMING_A_TOPIC = (
         ("topic create there", "already exists"),
         ("consume nope", "there is no topic nope: `isthmus topic list`"),
         ("consume nope -g g -e", "there is no topic nope: `isthmus topic list`"),
-        ("consume there --from soon", "--from soon: write earliest, latest or an offset"),
-        ("consume there --from -1", "--from -1: write earliest, latest or an offset"),
+        ("consume there --from soon", "--from soon: write earliest, latest, an offset, or a time"),
+        ("consume there --from -1", "--from -1: write earliest, latest, an offset, or a time"),
         ("consume there --from 99", "there-0 ends at offset 1"),
         ("consume there -p 7", "topic there has no partition 7: it has 1, from 0"),
         ("consume there -g g --from 0", "leave out --partition and --from"),

@@ -82,6 +82,90 @@ def test_a_classic_group(kafka, members, described, tmp_path):
     assert {"group": "classic", "state": "Stable", "type": "classic", "protocol": "consumer"} in groups
 
 
+def test_partitions_without_a_commit_are_shown(kafka, members, described, tmp_path):
+    create_topics(kafka, ["read-now", "gone-since"], PARTITIONS)
+    said(isthmus("group", "reset", "reads", "-t", "read-now:1", "--to", "0", "-b", kafka, folder=tmp_path))
+    members("reads", "read-now", "classic")
+    rows = described("reads")["offsets"]
+    assert [(row["partition"], row["committed_offset"], row["end_offset"], row["lag"]) for row in rows] == [
+        (0, None, 0, None), (1, 0, 0, 0), (2, None, 0, None), (3, None, 0, None),
+    ]  # fmt: skip
+    text = said(isthmus("group", "describe", "reads", "-b", kafka, folder=tmp_path))
+    assert len([line for line in text.splitlines() if line.startswith("read-now ")]) == PARTITIONS
+
+
+def reset(kafka: str, tmp_path: Path, group: str, *arguments: str) -> dict[int, Any]:
+    """New offsets by partition."""
+    done = said(isthmus("group", "reset", group, *arguments, "--json", "-b", kafka, folder=tmp_path))
+    return {row["partition"]: row["new_offset"] for row in json.loads(done)["offsets"]}
+
+
+def committed(facts: dict[str, Any]) -> dict[int, Any]:
+    return {row["partition"]: row["committed_offset"] for row in facts["offsets"]}
+
+
+def test_a_group_without_members_goes_on_from_elsewhere(kafka, described, tmp_path):
+    create_topics(kafka, ["again"], 2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka})
+    for number in range(5):
+        producer.produce("again", str(number), partition=0, timestamp=(1_000_000 + number) * 1000)
+    producer.flush()
+    at = ("-b", kafka)
+    run = lambda *arguments: reset(kafka, tmp_path, "again", *arguments)  # noqa: E731
+    assert run("-t", "again", "--to", "latest", "--dry-run") == {0: 5, 1: 0}
+    assert "there is no group again" in error(isthmus("group", "describe", "again", *at, folder=tmp_path))
+    assert run("-t", "again", "--to", "latest") == {0: 5, 1: 0} == committed(described("again"))
+    for arguments, wanted in (
+        (("--shift", "-2"), {0: 3, 1: 0}),
+        (("--shift", "-9"), {0: 0, 1: 0}),
+        (("--to", "1"), {0: 1, 1: 0}),
+        (("--to", "1970-01-12T13:46:43Z"), {0: 3, 1: 0}),  # 1,000,003 s
+        (("--to", "-1h"), {0: 5, 1: 0}),
+        (("-t", "again:0", "--to", "earliest"), {0: 0}),
+    ):
+        assert run(*arguments) == wanted
+        assert committed(described("again")).items() >= wanted.items()
+    text = said(isthmus("group", "reset", "again", "--to", "99", "--dry-run", *at, folder=tmp_path))
+    assert "99 is not between 0 and 5" in text and text.endswith("nothing was changed (--dry-run)\n")
+    assert committed(described("again")) == {0: 0, 1: 0}
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(kafka, members, described, tmp_path):
+    create_topics(kafka, ["busy", "not-read"], 1)
+    at = ("-b", kafka)
+    said(isthmus("group", "reset", "busy", "-t", "busy", "-t", "not-read", "--to", "0", *at, folder=tmp_path))
+    members("busy", "busy", "classic", client_id="one")
+    for arguments in (("reset", "busy", "--to", "earliest"), ("delete", "busy")):
+        found = error(isthmus("group", *arguments, *at, folder=tmp_path))
+        assert found.startswith("group busy has members: one (127.0.0.1): stop them first"), found
+    assert "group busy has members" in error(isthmus("group", "delete", "busy", "-t", "busy", *at, folder=tmp_path))
+    said(isthmus("group", "delete", "busy", "-t", "not-read", *at, folder=tmp_path))
+    assert [row["topic"] for row in described("busy")["offsets"]] == ["busy"]
+
+
+def test_a_group_without_members_is_deleted(kafka, tmp_path):
+    create_topics(kafka, ["left"], 1)
+    at = ("-b", kafka)
+    said(isthmus("group", "reset", "left", "-t", "left", "--to", "0", *at, folder=tmp_path))
+    assert said(isthmus("group", "delete", "left", *at, folder=tmp_path)) == "deleted left\n"
+    for command in ("describe", "delete"):
+        assert "there is no group left" in error(isthmus("group", command, "left", *at, folder=tmp_path))
+
+
+def test_what_cannot_be_reset_is_told(kafka, tmp_path):
+    create_topics(kafka, ["told"], 1)
+    for arguments, told in (
+        ((), "say where to go on"),
+        (("--to", "0", "--shift", "1"), "say where to go on"),
+        (("--to", "soon"), "--to soon: write earliest, latest, an offset, or a time"),
+        (("-t", "no-such", "--to", "0"), "there is no topic no-such"),
+        (("-t", "told:7", "--to", "0"), "topic told has no partition 7: it has 1, from 0"),
+        (("-t", "told:x", "--to", "0"), "--topic told:x: write TOPIC, or TOPIC:0,1"),
+        (("-t", "told", "--shift", "1"), "told has committed nothing for told-0: use --to"),
+    ):
+        assert told in error(isthmus("group", "reset", "told", *arguments, "-b", kafka, folder=tmp_path))
+
+
 def test_options_of_a_group(kafka, members, described, tmp_path):
     create_topics(kafka, ["described-options"], 1)
     alter = ("group", "alter", "options", "-b", kafka)

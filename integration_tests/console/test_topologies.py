@@ -197,17 +197,29 @@ def test_a_missing_file(tmp_path: Path):
     assert error(isthmus("up", folder=tmp_path)) == "topology.yaml: cannot be read: No such file or directory"
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (ONE + 'workers:\n  - {name: w, app: "gone.py:app", datacenter: here}\n', ("w-worker", "there is no file")),
-        (ONE + 'workers:\n  - {name: w, app: "broken.py:app", datacenter: here}\n', ("w-worker", "no_such_name")),
-    ],
-)
-def test_what_does_not_start_is_named_and_all_else_is_stopped(tmp_path: Path, text: str, named: tuple[str, ...]):
-    (tmp_path / "broken.py").write_text("import no_such_name\n")
-    found = error(isthmus("up", "-f", str(written(tmp_path, text)), folder=tmp_path))
-    assert all(part in found for part in named), found
+@pytest.mark.parametrize("broken", ["", "import no_such_name\n"], ids=["no file", "no module"])
+def test_a_worker_that_does_not_start_leaves_all_else_up_and_is_started_when_it_is_mended(tmp_path: Path, broken: str):
+    """It tore the brokers down with it."""
+    app = tmp_path / "w.py"
+    if broken:
+        app.write_text(broken)
+    text = "datacenters:\n  here: {topics: {t: {}}}\nworkers:\n  - {name: w, app: 'w.py:app', datacenter: here}\n"
+    file = written(tmp_path, text)
+    try:
+        done = isthmus("up", "-f", str(file), "--json", folder=tmp_path)
+        found = error(done)
+        assert "w-worker: " in found and ("no_such_name" if broken else "there is no file") in found
+        assert "all else of small is up" in found and "isthmus restart NAME" in found
+        assert [row["state"] for row in json.loads(done.stdout)] == ["ready", "failed"]
+        assert said(isthmus("topic", "list", "-b", "here", folder=tmp_path))
+        app.write_text(
+            "from isthmus.streams import App\napp = App('w')\n"
+            "@app.agent(app.topic('t'))\nasync def each(stream):\n    async for _ in stream: ...\n"
+        )
+        text = said(isthmus("restart", "w", "-f", str(file), folder=tmp_path))
+        assert text.startswith("w-worker is ready (pid ")
+    finally:
+        isthmus("down", "-f", str(file), folder=tmp_path)
     assert left_behind(tmp_path / ".isthmus") == []
 
 

@@ -270,7 +270,7 @@ APP = """\
 from isthmus.streams import App
 
 app = App("letters")
-words, lengths = app.topic("words", value="raw"), app.topic("lengths", value="raw")
+words, lengths = app.topic("words", value_serializer="raw"), app.topic("lengths", value_serializer="raw")
 
 
 @app.agent(words)

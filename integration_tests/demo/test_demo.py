@@ -54,7 +54,7 @@ def test_all_flights_are_exact_through_each_kill(tmp_path, victim, time):
 
 def test_exact_though_everything_is_killed_once(tmp_path):
     run_with_kills(tmp_path, VICTIMS, "--flights", str(FLIGHTS), count=f"{FLIGHTS:,}")
-    for name in ("hops.png", "delays.png", "report.html"):
+    for name in ("hops.png", "delays.png", "spells.png", "report.html"):
         assert (tmp_path / "report" / name).stat().st_size > 5_000
     assert left_behind(tmp_path) == []
 

@@ -69,7 +69,14 @@ def test_what_no_decoder_could_read_is_carried_byte_for_byte(
             answer = await origin.request(request)
             assert not answer.topics[0].partitions[0].error_code, answer
             for module, names in {
-                records: ("decode_batch", "record_pieces", "decode_lists", "iter_columns", "validate_batch"),
+                records: (
+                    "decode_batch",
+                    "record_pieces",
+                    "decode_lists",
+                    "decode_lists_with_headers",
+                    "iter_columns",
+                    "validate_batch",
+                ),
                 compression: ("decompress", "decompressed_pieces"),
                 _records: ("read_lists",),
             }.items():

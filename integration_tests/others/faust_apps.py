@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-import venv
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from integration_tests.brokers import ROOT
 from integration_tests.clients.records import create_topics
 
-from .clients import HERE, run
+from .clients import HERE
+from .environments import python
 from .processes import Brokers, last_values, produce, records, running, until
 
-LOCK = ROOT / "requirements" / "faust.lock"
 PARTITIONS = 4
 RUNS = ("first", "second")
 READY = "Worker ready"  # in its log
-
-
-def python(programs: Path) -> Path:
-    """Of an environment of its own, since its packages are older than ours; made unless it is there."""
-    folder = programs / "faust"
-    made = folder / "venv" / "bin" / "python"
-    if made.exists():
-        return made
-    packages = folder / "packages"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    run([*pip, "--require-hashes", "--no-deps", "--target", packages, "--requirement", LOCK], programs)
-    venv.create(folder / "venv", symlinks=True)
-    [site] = (folder / "venv").glob("lib/python*/site-packages")
-    (site / "faust.pth").write_text(f"{packages}\n")
-    return made
 
 
 class Worker:
@@ -44,7 +26,17 @@ class Worker:
         self.bootstrap = bootstrap
         self.folder = folder
         self.environment = {"BROKER": f"kafka://{bootstrap}", "PYTHONPATH": str(HERE / "faust")}
-        self.command = [str(python(programs)), "-m", "faust", "-A", name, "worker", "--without-web", "-l", "info"]
+        self.command = [
+            str(python("faust", programs)),
+            "-m",
+            "faust",
+            "-A",
+            name,
+            "worker",
+            "--without-web",
+            "-l",
+            "info",
+        ]
 
     def run(self, state: str, send: Callable[[], None], left: Callable[[], Any], expected: Any) -> None:
         """Run it, in a folder of this run's own, until what it leaves is as expected; and so it stays when it stops.

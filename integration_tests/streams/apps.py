@@ -6,9 +6,18 @@ import os
 from isthmus.streams import App
 
 NAME = os.environ.get("APP_NAME", "app")
-app = App(NAME, checkpoint_interval_ms=int(os.environ.get("APP_CHECKPOINT_MS", "200")))
-words = app.topic(f"{NAME}.in", value="json", on_error=os.environ.get("APP_ON_ERROR", "fail"))
-out = app.topic(f"{NAME}.out", value="json")
+app = App(
+    NAME,
+    broker_commit_interval=float(os.environ.get("APP_COMMIT_S", "0.2")),
+    table_standby_replicas=int(os.environ.get("APP_STANDBYS", "0")),
+    store=os.environ.get("APP_TABLE_STORE", "memory://"),
+    datadir=os.environ.get("APP_FOLDER", "unused"),
+    group_protocol=os.environ.get("APP_GROUP_PROTOCOL", "classic"),
+    processing_guarantee=os.environ.get("APP_GUARANTEE", "at_least_once"),
+)
+INPUTS = os.environ.get("APP_INPUTS", "in").split(",")
+words = app.topic(*(f"{NAME}.{each}" for each in INPUTS), on_error=os.environ.get("APP_ON_ERROR", "fail"))
+out = app.topic(f"{NAME}.out")
 counts = app.Table("counts", default=int)
 minutes = app.Table("minutes", default=int).tumbling(60)
 SLOW_EVERY = int(os.environ.get("APP_SLOW_EVERY", "0"))  # a pause of 1 ms after so many events

@@ -230,9 +230,9 @@ def test_logs_are_those_of_the_part(shops: IsthmusTopology) -> None:
 APP = """
 from isthmus.streams import App
 
-app = App("totals", checkpoint_interval_ms=200)
-words = app.topic("words", value="json")
-out = app.topic("out", value="json")
+app = App("totals", broker_commit_interval=0.2)
+words = app.topic("words", value_serializer="json")
+out = app.topic("out", value_serializer="json")
 
 
 @app.agent(words)

@@ -2,68 +2,181 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from contextvars import ContextVar
-from typing import Any, NoReturn
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, Sequence, ValuesView
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..engine.tables import TableSpec, TableState
-from ..engine.task import Event, Task
+from ..engine.lengths import Seconds
+from ..engine.migration import Migration
+from ..engine.stores.global_store import GlobalStore
+from ..engine.stores.store import Store
+from ..engine.table_codec import TableCodec
+from ..engine.tables import TableSpec
 from ..errors import AppError
+from . import absent
+from .ansitable import drawn
+from .generics import KeyT, ValueT
+from .host import Hosted
+from .rows import TableLike, changelog_topic_name, global_rows, rows_at_hand
+from .table_options import Recovered
+from .union import UnionStore
+from .windows import HoppingWindow, WindowedTable
+from .work import current_work
 
-current_task: ContextVar[Task] = ContextVar("isthmus.streams.task")  # set in each agent's own asyncio task
+Migrate = TypeVar("Migrate", bound=Callable[[Any, Any], Any])
 
 
-def task_in_hand(what: str) -> Task:
-    try:
-        return current_task.get()
-    except LookupError:
-        raise AppError(
-            f"{what} is used outside of an agent: its rows belong to the partition an agent works on"
-        ) from None
+def add_migration(
+    spec: TableSpec,
+    function: Callable[[Any, Any], Any],
+    from_version: int,
+    to_version: int | None = None,
+    keys: bool = False,
+    merge: Callable[[Any, Any], Any] | None = None,
+    key_type: Any = None,
+    value_type: Any = None,
+) -> None:
+    """function(key, value) is called with each row of from_version, and returns its value in to_version, the next one
+    by default; with keys, a pair of key and value; or `DROP`. It must depend on the row alone. merge: returns one value
+    for two rows that come to have one key. key_type, value_type: what rows of from_version were; without them,
+    attributes of an object come as a dict. A key of a table with windows is (key, start in ms). Raises AppError for a
+    version that cannot be, and for a second migration between the same two."""
+    to = from_version + 1 if to_version is None else to_version
+    for version in (from_version, to):
+        if not isinstance(version, int) or version < 1:
+            raise AppError(f"table {spec.name}: a version is a whole number from 1, and not {version!r}")
+    if from_version == to:
+        raise AppError(f"table {spec.name}: a migration leads to another version than {to}")
+    if any((each.from_version, each.to_version) == (from_version, to) for each in spec.migrations):
+        raise AppError(f"table {spec.name} has two migrations from version {from_version} to {to}")
+    codec = None if key_type is None and value_type is None else TableCodec(key_type, value_type)
+    spec.migrations.append(Migration(from_version, to, function, keys, merge, codec))
 
 
-class Table(MutableMapping[Any, Any]):
+class Table(TableLike, MutableMapping[KeyT, ValueT]):
     """A dict with the rows of the task that the agent runs in; made by `App.Table`. A missing key returns the default,
     which becomes a row only when it is set.
 
-    Keys are None, bool, int, float, str, bytes and tuples of them. Equal keys are one row; True and 1.0 are stored as
-    1. Values are the same types, and lists, tuples and dicts of them. Other types raise AppError, because the changelog
-    could not restore them unchanged. A value that was changed in place must be set again, or the change is lost.
+    Keys are None, bool, int, float, str, bytes, records, and tuples of them. Equal keys are one row; True and 1.0 are
+    stored as 1. Values are the same types, and lists, tuples and dicts of them; with a key_type or value_type also what
+    that names. Other types raise AppError, because the changelog could not restore them unchanged. A value that was
+    changed in place must be set again, or the change is lost, as in Faust: in memory it is seen until the worker ends,
+    on disk not at all.
     """
 
-    def __init__(self, spec: TableSpec) -> None:
+    def __init__(self, spec: TableSpec, app: Hosted | None = None, on_recover: Sequence[Recovered] = ()) -> None:
         self.spec = spec
+        self.recover_callbacks = list(on_recover)
+        self._app = app
+        self._has_windows = False
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absent.said("Table", name, dir(type(self))))
+
+    def migration(
+        self,
+        *,
+        from_version: int,
+        to_version: int | None = None,
+        keys: bool = False,
+        merge: Callable[[Any, Any], Any] | None = None,
+        key_type: Any = None,
+        value_type: Any = None,
+    ) -> Callable[[Migrate], Migrate]:
+        """Decorates what makes rows of one version those of another; see `add_migration`."""
+
+        def declare(function: Migrate) -> Migrate:
+            add_migration(self.spec, function, from_version, to_version, keys, merge, key_type, value_type)
+            return function
+
+        return declare
 
     @property
-    def _state(self) -> TableState:
-        if self.spec.size_ms:
-            raise AppError(f"table {self.spec.name} has windows: use what its tumbling() returned")
-        return task_in_hand(f"table {self.spec.name}").tables[self.spec.name]
+    def name(self) -> str:
+        return self.spec.name
 
-    def tumbling(self, size_s: float) -> WindowedTable:
-        """Make this a table with tumbling windows of `size_s` seconds of event time, aligned to the epoch."""
-        if size_s * 1000 < 1 or self.spec.size_ms:
-            raise AppError(f"table {self.spec.name}: tumbling({size_s}) needs at least 0.001 s, and can be called once")
-        self.spec.size_ms = round(size_s * 1000)
-        return WindowedTable(self.spec)
+    @property
+    def help(self) -> str:
+        return self.spec.help
+
+    @property
+    def changelog_topic_name(self) -> str:
+        """Where its rows are written."""
+        return changelog_topic_name(self.spec, self._app)
+
+    def on_recover(self, fun: Callable[[], Any]) -> Callable[[], Any]:
+        """Decorates a function without arguments that is called when the worker has the table's rows after a
+        rebalance; it may be async."""
+        self.recover_callbacks.append(fun)
+        return fun
+
+    @property
+    def is_global(self) -> bool:
+        """Whether each worker has all rows."""
+        return self.spec.is_global
+
+    @property
+    def _state(self) -> Store | GlobalStore | UnionStore:
+        if self.spec.is_global:
+            return global_rows(self.spec, self._app)
+        if self._has_windows:
+            raise AppError(f"table {self.spec.name} has windows: use what its tumbling() or hopping() returned")
+        try:
+            return current_work.get().task.stores[self.spec.name]
+        except LookupError:
+            return rows_at_hand(self.spec, self._app)
+
+    def tumbling(self, size: Seconds, expires: Seconds | None = None, key_index: bool = False) -> WindowedTable:
+        """Make this a table with windows of `size` seconds, one after the other, aligned to the epoch. expires: so many
+        seconds after its end a window closes, and is removed; None: never. key_index: as if it were true."""
+        return self.hopping(size, size, expires)
+
+    def hopping(
+        self, size: Seconds, step: Seconds, expires: Seconds | None = None, key_index: bool = False
+    ) -> WindowedTable:
+        """Make this a table with windows of `size` seconds, which begin every `step` seconds."""
+        return self.using_window(HoppingWindow(size, step, expires))
+
+    def using_window(self, window: HoppingWindow, *, key_index: bool = False) -> WindowedTable:
+        """Make this a table with these windows: a `TumblingWindow` or `HoppingWindow`."""
+        if not isinstance(window, HoppingWindow):
+            raise AppError(
+                f"table {self.spec.name}: using_window({window!r}) needs a TumblingWindow or a HoppingWindow; windows "
+                "that begin with each event, and sessions, are in pipelines: app.pipeline"
+            )
+        if self._has_windows:
+            raise AppError(f"table {self.spec.name} has windows already")
+        if self.spec.is_global:
+            raise AppError(
+                f"table {self.spec.name} is global, and has no windows: let an agent with a windowed app.Table send "
+                "what closes to a topic, and make a GlobalTable of that, topic=…"
+            )
+        self._has_windows = True
+        windows = window.as_table_windows()
+        self.spec.use_windows(windows)
+        made = WindowedTable(self.spec, windows, self._app, self.recover_callbacks)
+        if self._app is not None:
+            self._app.tables[self.name] = made
+        return made
 
     def __repr__(self) -> str:
         return f"<Table {self.spec.name}>"
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._state.get(key)
+    def __getitem__(self, key: KeyT) -> ValueT:
+        value: ValueT = self._state.get(key)
+        return value
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: KeyT, value: ValueT) -> None:
         self._state.set(key, value)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: KeyT) -> None:
         self._state.delete(key)
 
     def __contains__(self, key: Any) -> bool:
         return key in self._state.rows
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[KeyT]:
         return iter(self._state.rows)
 
     def __reversed__(self) -> Iterator[Any]:
@@ -74,13 +187,13 @@ class Table(MutableMapping[Any, Any]):
 
     # The mixins of MutableMapping use `table[key]` to look for a row; with a default every key would seem to exist.
 
-    def keys(self) -> KeysView[Any]:
+    def keys(self) -> KeysView[KeyT]:
         return self._state.rows.keys()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[ValueT]:
         return self._state.rows.values()
 
-    def items(self) -> ItemsView[Any, Any]:
+    def items(self) -> ItemsView[KeyT, ValueT]:
         return self._state.rows.items()
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -108,11 +221,26 @@ class Table(MutableMapping[Any, Any]):
             return key, self.pop(key)
         raise KeyError(f"table {self.spec.name} has no rows")
 
+    def clear(self) -> None:
+        """Remove all rows of the task that the agent runs in."""
+        state = self._state
+        for key in list(state.rows):
+            state.delete(key)
+
     def copy(self) -> dict[Any, Any]:
         """The rows as a plain dict."""
         return dict(self._state.rows)
 
     __copy__ = copy
+
+    def as_ansitable(
+        self, *, key: str = "Key", value: str = "Value", sort: bool = False, title: str = "{table.name}"
+    ) -> str:
+        """The rows as a table for a terminal. key, value: what stands above them. sort: by key."""
+        rows = list(self.items())
+        if sort:
+            rows.sort(key=lambda row: (str(type(row[0])), row[0]))
+        return drawn(rows, (key, value), title.format(table=self))
 
     def __or__(self, other: Mapping[Any, Any]) -> dict[Any, Any]:
         return {**self, **other} if isinstance(other, Mapping) else NotImplemented
@@ -123,134 +251,3 @@ class Table(MutableMapping[Any, Any]):
     def __ior__(self, other: Any) -> Table:  # type: ignore[misc]  # as dict's: `|` makes a new dict, `|=` does not
         self.update(other)
         return self
-
-
-class WindowedTable:
-    """`table[key]` is a `Window`. Reading, setting, deleting and `key in table` apply to the window of the current
-    event, so `table[key] += 1` counts. `items` returns the rows of all windows. Keys and values are those of `Table`.
-    In this release windows are never deleted."""
-
-    def __init__(self, spec: TableSpec) -> None:
-        self.spec = spec
-
-    def __repr__(self) -> str:
-        return f"<WindowedTable {self.spec.name}>"
-
-    def __getitem__(self, key: Any) -> Window:
-        task = task_in_hand(f"table {self.spec.name}")
-        return Window(task.tables[self.spec.name], key, task)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, Window):
-            if value._has_set(self.spec, key):
-                return  # the last step of `table[key] += …`
-            value = value.current()
-        window = self[key]
-        window._state.set_window(key, window._start_ms(), value)
-
-    def __delitem__(self, key: Any) -> None:
-        window = self[key]
-        window._state.delete((key, window._start_ms()))
-
-    def __contains__(self, key: Any) -> bool:
-        window = self[key]
-        return (key, window._start_ms()) in window._state.rows
-
-    def items(self) -> ItemsView[tuple[Any, int], Any]:
-        """((key, start of the window in ms), value) of all rows of the task."""
-        return task_in_hand(f"table {self.spec.name}").tables[self.spec.name].rows.items()
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (WindowedTable, Mapping)):
-            return self is other or dict(self.items()) == dict(other.items())
-        return NotImplemented
-
-    def _no_mapping(self, *_: Any) -> NoReturn:
-        raise AppError(self._what_there_is())
-
-    # Without these, Python would iterate with `table[0]`, `table[1]` and so on, without end.
-    __iter__ = __reversed__ = __len__ = __or__ = __ror__ = __ior__ = _no_mapping
-
-    def __getattr__(self, name: str) -> NoReturn:
-        way_out = f": {self._what_there_is()}" if hasattr(dict, name) else ""
-        raise AttributeError(f"WindowedTable has no {name}{way_out}")
-
-    def _what_there_is(self) -> str:
-        return (
-            f"table {self.spec.name} has windows and is not a dict: table[key].current() is the value in the "
-            "window of the current event, items() returns ((key, start of the window in ms), value) of all rows"
-        )
-
-
-class Window:
-    """The windows of one key. Comparisons and truth value use its value in the window of the current event."""
-
-    __slots__ = ("_key", "_set_for", "_state", "_task")
-
-    def __init__(self, state: TableState, key: Any, task: Task) -> None:
-        self._state = state
-        self._key = key
-        self._task = task
-        self._set_for: Event | None = None  # the event for which `+=` has set the value
-
-    def __repr__(self) -> str:
-        return f"<Window of {self._key!r} in table {self._state.spec.name}>"
-
-    def _start_ms(self) -> int:
-        event, spec = self._task.current, self._state.spec
-        if event is None:
-            raise AppError(f"table {spec.name} is used before the agent has an event, whose time selects the window")
-        return spec.window_start_ms(event.timestamp_ms)
-
-    def current(self) -> Any:
-        """Value of the window of the current event."""
-        return self._state.get((self._key, self._start_ms()))
-
-    value = current
-
-    def at(self, timestamp_ms: int) -> Any:
-        """Value of the window that contains a time."""
-        return self._state.get((self._key, self._state.spec.window_start_ms(timestamp_ms)))
-
-    def __iadd__(self, other: Any) -> Window:
-        return self._apply(operator.add, other)
-
-    def __isub__(self, other: Any) -> Window:
-        return self._apply(operator.sub, other)
-
-    def _apply(self, operation: Callable[[Any, Any], Any], other: Any) -> Window:
-        start_ms = self._start_ms()
-        value = operation(self._state.get((self._key, start_ms)), _value(other))
-        self._state.set_window(self._key, start_ms, value)
-        self._set_for = self._task.current
-        return self
-
-    def _has_set(self, spec: TableSpec, key: Any) -> bool:
-        """Whether `+=` has set the value of this key for the current event."""
-        return self._set_for is self._task.current and self._state.spec is spec and bool(self._key == key)
-
-    def __bool__(self) -> bool:
-        return bool(self.current())
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self.current() == _value(other))
-
-    def __lt__(self, other: Any) -> bool:
-        return bool(self.current() < _value(other))
-
-    def __le__(self, other: Any) -> bool:
-        return bool(self.current() <= _value(other))
-
-    def __gt__(self, other: Any) -> bool:
-        return bool(self.current() > _value(other))
-
-    def __ge__(self, other: Any) -> bool:
-        return bool(self.current() >= _value(other))
-
-
-def _value(of: Any) -> Any:
-    return of.current() if isinstance(of, Window) else of
-
-
-def make(name: str, default: Callable[[], Any] | None) -> Table:
-    return Table(TableSpec(name, default))

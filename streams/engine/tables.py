@@ -1,131 +1,176 @@
-"""Tables: the state of an app. The app declares a `TableSpec` once. Each task has a `TableState` of it, with the rows
-of that task's partition, which records the rows that changed since the last checkpoint.
+"""Tables: the state of an app. The app declares a `TableSpec` once. Each task has a store of it (`stores/`), with the
+rows of that task's partition.
 
-Windowed rows are stored by (key, start of the window in ms). A row's window follows from the event time, which is the
-record's timestamp. Pure: no loop, no I/O.
+Rows of windowed tables are stored by (key, start of the window in ms). Pure: no loop, no I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from ..errors import AppError
 from .codecs import (
+    EXACTLY,
     KEY_TYPES,
-    PLAIN_KEYS,
     VALUE_TYPES,
     canonical_key,
     decode_table_key,
+    decode_table_keys,
     decode_table_value,
+    decode_table_values,
     encode_table_key,
     encode_table_value,
 )
+from .migration import Migration
+from .placement import BY_FIRST, BY_KEY, Placement
+from .windows import TableWindows
 
-SEPARATOR = b"\0"
-_IMMUTABLE = frozenset((int, str, float, bool, type(None), bytes))  # values of these types need not be encoded at once
+MEMORY, DISK = "memory", "disk"
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+
+
+class RowCodec(Protocol):
+    """How rows of a table with types or serializers are written. What cannot be written raises TypeError, which names
+    it; what cannot be read raises ChangelogError."""
+
+    @property
+    def accepts(self) -> tuple[str, str]:
+        """What keys and what values a table may have, for people."""
+        ...
+
+    @property
+    def takes_scalars(self) -> tuple[bool, bool]:
+        """Whether any None, bool, int, float, str and bytes can be a key, and a value."""
+        ...
+
+    def canonical_key(self, key: Any) -> Any: ...
+
+    def encode_key(self, key: Any) -> bytes: ...
+
+    def decode_key(self, data: bytes) -> Any: ...
+
+    def encode_value(self, value: Any) -> bytes: ...
+
+    def decode_value(self, data: bytes) -> Any: ...
+
+    def decode_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]: ...
+
+    def windowed(self) -> RowCodec:
+        """Of rows whose keys are (key, start of the window in ms)."""
+        ...
 
 
 @dataclass
 class TableSpec:
-    """name: unique in the app. default: returns a missing key's value. size_ms: of tumbling windows; 0: none."""
+    """name: unique in the app. default: returns a missing key's value. store: where its rows are. help: what it is,
+    for people. windows: None: it has none. on_window_close: called with (key, (start, end)), in seconds, and the value
+    of each window that closes. partitions: of its changelog, where that is not there yet; None: as many as its inputs
+    have. changelog_options: of that topic, beside those that it needs. codec: of a table with types; None: rows are
+    what `codecs` restores. key_type: what its keys are. is_global: all workers have all rows. source: the topic that a
+    global table is a view of; None: its own, which the app writes. placement: which task a row is of, without windows.
+    version: of what its rows are, from 1; migrations: from other versions. is_untyped: its codec has no type.
+    part: of a step of a pipeline, the topics that it and all that it hangs together with read. made_by: what else its
+    rows depend on, see `engine/described.py`."""
 
     name: str
     default: Callable[[], Any] | None = None
-    size_ms: int = 0
+    store: str = MEMORY
+    help: str = ""
+    windows: TableWindows | None = None
+    on_window_close: Callable[[Any, Any], Any] | None = None
+    partitions: int | None = None
+    changelog_options: Mapping[str, str] = field(default_factory=dict)
+    codec: RowCodec | None = None
+    key_type: Any = None
+    is_global: bool = False
+    source: str | None = None
+    placement: Placement = BY_KEY
+    version: int = 1
+    migrations: list[Migration] = field(default_factory=list)
+    part: str = ""
+    is_untyped: bool = False
+    made_by: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.name or "\0" in self.name:
-            raise AppError(f"table name {self.name!r} is empty or has a null character")
+        if not _NAME.fullmatch(self.name):
+            raise AppError(
+                f"table name {self.name!r} cannot be part of a topic's name: it may have letters, digits, '.', '_' "
+                "and '-'"
+            )
+
+    def use_windows(self, windows: TableWindows) -> None:
+        self.windows = windows
+        if self.codec is not None:
+            self.codec = self.codec.windowed()
+
+    @property
+    def placed(self) -> Placement:
+        return BY_FIRST if self.windows is not None else self.placement
+
+    @property
+    def may_change(self) -> bool:
+        """Whether there may be rows that it cannot read: of other versions, or of another type."""
+        is_typed = self.codec is not None and not self.is_untyped
+        return not self.is_global and (self.version > 1 or bool(self.migrations) or is_typed)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What its rows are, as JSON, to be compared with what they were (`engine/changes.py`)."""
+        said: dict[str, Any] = {"version": self.version, **self.made_by}
+        if self.windows is not None:
+            said |= {"size_ms": self.windows.size_ms, "step_ms": self.windows.step_ms}
+        if self.part:
+            said["part"] = self.part
+        return said
 
     def canonical_key(self, key: Any) -> Any:
         """The key under which a row is stored, for all equal keys: 1 for True and 1.0. Raises AppError for a key that
         could not be restored."""
         try:
+            if self.codec is not None:
+                canonical = self.codec.canonical_key(key)
+                if canonical is not key:
+                    self.codec.encode_key(canonical)
+                return canonical
             canonical = canonical_key(key)
             if canonical is not key:
                 encode_table_key(canonical)  # a tuple of tuples may be nested too deeply
             return canonical
         except TypeError as error:
-            raise self._refused(f"key {key!r}", error, KEY_TYPES) from error
+            accepted = f"{KEY_TYPES}, {EXACTLY}" if self.codec is None else self.codec.accepts[0]
+            raise self._refused(f"key {key!r}", error, accepted) from error
 
     def encode_key(self, key: Any) -> bytes:
-        """The changelog key of a row; `key` is canonical, and (key, window start) in a windowed table."""
-        return self.name.encode() + SEPARATOR + encode_table_key(key)
+        """The changelog key of a row; `key` is canonical."""
+        return encode_table_key(key) if self.codec is None else self.codec.encode_key(key)
+
+    def decode_key(self, data: bytes) -> Any:
+        return decode_table_key(data) if self.codec is None else self.codec.decode_key(data)
 
     def encode_value(self, key: Any, value: Any) -> bytes:
         """Raises AppError for a value that would not be restored equal and of the same type."""
         try:
-            return encode_table_value(value)
+            return encode_table_value(value) if self.codec is None else self.codec.encode_value(value)
         except TypeError as error:
-            raise self._refused(f"the value of key {key!r}", error, VALUE_TYPES) from error
+            accepted = f"{VALUE_TYPES}, {EXACTLY}" if self.codec is None else self.codec.accepts[1]
+            raise self._refused(f"the value of key {key!r}", error, accepted) from error
 
-    def _refused(self, what: str, error: Exception, types: str) -> AppError:
-        return AppError(
-            f"table {self.name}: {what} cannot be stored: it is or has {error}, which cannot be restored unchanged; a "
-            f"table accepts {types}, and no subclasses of these"
+    def decode_value(self, data: bytes) -> Any:
+        return decode_table_value(data) if self.codec is None else self.codec.decode_value(data)
+
+    def decode_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        """Keys and values of rows, of many at once."""
+        if self.codec is not None:
+            return self.codec.decode_rows(rows)
+        return zip(
+            decode_table_keys([key for key, _ in rows]), decode_table_values([row for _, row in rows]), strict=True
         )
 
-    def window_start_ms(self, timestamp_ms: int) -> int:
-        return timestamp_ms - timestamp_ms % self.size_ms
-
-
-class TableState:
-    """The rows of one task. `rows` may be read freely; writes go through `set` and `delete`."""
-
-    __slots__ = ("dirty", "rows", "spec")
-
-    def __init__(self, spec: TableSpec) -> None:
-        self.spec = spec
-        self.rows: dict[Any, Any] = {}
-        # In the order of their first change. A value that the app could change in place is encoded when it is set.
-        # None: `take_changes` encodes the row's value then, or the row is gone: it was deleted.
-        self.dirty: dict[Any, bytes | None] = {}
-
-    def get(self, key: Any) -> Any:
-        """The value, else a new default; KeyError if the table has no default."""
-        try:
-            return self.rows[key]
-        except KeyError:
-            if self.spec.default is None:
-                raise
-            return self.spec.default()
-
-    def set(self, key: Any, value: Any) -> None:
-        """Raises AppError, with nothing changed, for a key or value that a restart could not restore."""
-        if type(key) not in PLAIN_KEYS:
-            key = self.spec.canonical_key(key)
-        self._set(key, value)
-
-    def set_window(self, key: Any, start_ms: int, value: Any) -> None:
-        """`set` for the row of a window."""
-        self._set((key if type(key) in PLAIN_KEYS else self.spec.canonical_key(key), start_ms), value)
-
-    def _set(self, key: Any, value: Any) -> None:
-        self.dirty[key] = None if type(value) in _IMMUTABLE else self.spec.encode_value(key, value)
-        self.rows[key] = value
-
-    def delete(self, key: Any) -> None:
-        """KeyError if there is no row. `key` is (key, window start) in a windowed table."""
-        key = self.spec.canonical_key(key)
-        del self.rows[key]
-        self.dirty[key] = None
-
-    def restore(self, key: Any, value: bytes) -> None:
-        """Set a row from the changelog."""
-        self.rows[key] = decode_table_value(value)
-
-    def take_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Changed rows as changelog keys and values (None: deleted). Afterwards they count as unchanged."""
-        dirty, self.dirty = self.dirty, {}
-        for key, value in dirty.items():
-            if value is None and key in self.rows:
-                value = self.spec.encode_value(key, self.rows[key])
-            yield self.spec.encode_key(key), value
-
-
-def split_key(data: bytes) -> tuple[str, Any]:
-    """(table, row key) of a changelog key."""
-    name, _, key = data.partition(SEPARATOR)
-    return name.decode(), decode_table_key(key)
+    def _refused(self, what: str, error: Exception, accepted: str) -> AppError:
+        return AppError(
+            f"table {self.name}: {what} cannot be stored: it is or has {error}, which cannot be restored unchanged; a "
+            f"table accepts {accepted}"
+        )

@@ -1,153 +1,213 @@
-"""A task: partition n of all input topics of an app, with its state. Pure: its methods are called with what happens.
+"""A task: partition n of a sub-topology's input topics, with its rows of the tables. Pure: it is told what happens.
 
-The runtime gives it batches in order, and asks it for checkpoints between them. Agents change the task's tables and
-outputs. `current` is the event that an agent processes; windows and errors use it.
+The runtime gives it batches in order, and asks it for checkpoints between them. Agents change its tables. Where it goes
+on is its positions, which its changelogs' markers have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..errors import RecordError
-from .changelog import ChangelogRecord, Positions, Restored, begin_marker, end_marker
-from .codecs import Codec
-from .places import Places
-from .tables import TableSpec, TableState, split_key
+from ..errors import ChangelogError, ChangeRefused
+from .checkpoint import MARKER, Marker, Position, Row, as_written
+from .event import Event
+from .open_windows import NEVER_MS, OpenWindows
+from .stores.store import Store
+from .time import OWN
 
 
-class Event:
-    """One record in an agent. timestamp_ms is the event time; topic and partition are the record's."""
+class TaskId(NamedTuple):
+    """subtopology: its name."""
 
-    __slots__ = ("key", "offset", "partition", "timestamp_ms", "topic", "value")
+    subtopology: str
+    partition: int
 
-    def __init__(
-        self, key: bytes | None, value: Any, timestamp_ms: int, topic: str, partition: int, offset: int
-    ) -> None:
-        self.key = key
-        self.value = value
-        self.timestamp_ms = timestamp_ms
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-
-    def __repr__(self) -> str:
-        return f"<Event {self.topic}-{self.partition} offset {self.offset} key {self.key!r}>"
+    def __str__(self) -> str:
+        return f"{self.subtopology}-{self.partition}"
 
 
 class Checkpoint(NamedTuple):
-    """What to write: first `rows` and, when they are acknowledged, `marker`. positions: those in the marker."""
+    """What to write in one transaction. rows: table -> records of its changelog, the marker last. positions: to commit
+    in the group, by topic. markers: by table."""
 
-    rows: list[ChangelogRecord]
-    marker: ChangelogRecord
-    positions: Positions
+    task: Task
+    rows: dict[str, list[Row]]
+    positions: dict[str, Position]
+    markers: dict[str, bytes]
 
 
 class Task:
-    """The state of one partition number of an app, and what one run writes of it to the changelog."""
+    """The state of one task in one worker. topology: what its sub-topology is."""
 
-    def __init__(self, app: str, number: int, tables: Iterable[TableSpec], run: bytes) -> None:
+    def __init__(
+        self, app: str, id: TaskId, stores: Mapping[str, Store], topology: Mapping[str, Any] | None = None
+    ) -> None:
         self.app = app
-        self.number = number
-        self.run = run
-        self.tables = {spec.name: TableState(spec) for spec in tables}
-        self.positions: Positions = {}
-        self.topic_ids: dict[str, str] = {}  # topic ids of the positions, as text
+        self.id = id
+        self.topology = topology or {}
+        self.stores = dict(stores)  # by table
+        self.positions: dict[str, Position] = {}
+        self.topic_ids: dict[str, str] = {}  # of the positions, as text
+        self.left: dict[str, Position] = {}  # of topics that were read before, and that nobody reads now
+        self.watermarks: dict[str, dict[str, Sequence[Any]]] = {}  # by part of the pipelines
+        self.found: dict[str, Marker] = {}  # by table: what it was restored from
+        self.windows: dict[str, OpenWindows] = {}  # by table, once they were used
+        self.times: dict[str, int] = {}  # of tables with windows, at the last checkpoint
         self.checkpoint_number = 0
-        self.current: Event | None = None
-        self.outputs: list[Any] = []  # sent by the runtime, to be acknowledged before the next marker
         self.changed = False  # something was processed since the last checkpoint
-        self.next_offset = 0  # of the changelog: where this run's next record goes if no one else writes
-        self._places = Places(run)
+        self.is_over = False  # it has ended in this worker
 
-    def restore(self, restored: Restored) -> None:
-        """Take over the state from a changelog. Rows of tables that the app does not have any more are ignored."""
-        for data, value in restored.rows.items():
-            name, key = split_key(data)
-            if name in self.tables:
-                self.tables[name].restore(key, value)
-        self.positions = {topic: dict(each) for topic, each in restored.positions.items()}
-        self.topic_ids = dict(restored.topic_ids)
-        self.checkpoint_number = restored.number
-        self.next_offset = restored.next_offset
-        self._places.take_over(restored)
+    @property
+    def partition(self) -> int:
+        return self.id.partition
 
-    def position(self, topic: str) -> int:
-        """The next offset to read of a topic."""
-        return self.positions.get(topic, {}).get(self.number, 0)
+    def restored(self) -> None:
+        """Its stores have been filled from their changelogs.
 
-    def knows(self, topic: str) -> bool:
-        """Whether the state includes records of the topic, so that reading must begin at `position`."""
-        return self.number in self.positions.get(topic, {})
+        A table without a marker is new to the app. Tables whose markers are of different checkpoints were in different
+        tasks before, which is no harm as long as these had read different topics. Raises ChangelogError where one has
+        lost records, and ChangeRefused where one was out of the app while others went on.
+        """
+        self.found = found = {
+            table: Marker.decode(store.marker, self.app, f"the changelog of table {table}, partition {self.partition},")
+            for table, store in self.stores.items()
+            if store.marker is not None
+        }
+        if not found:
+            return
+        newest = max(found.values(), key=lambda marker: marker.number)
+        for table, marker in found.items():
+            if marker.number != newest.number and table in newest.tables:
+                raise ChangelogError(
+                    f"task {self.id} of app {self.app}: the changelog of table {table} ends with checkpoint "
+                    f"{marker.number}, another one with {newest.number}: a broker lost records that it had "
+                    "acknowledged, or a topic was deleted. Give the app another id to start over"
+                )
+        for marker in sorted(found.values(), key=lambda marker: marker.number):
+            self.checkpoint_number = marker.number
+            self.left |= marker.left
+            self.topic_ids |= marker.topic_ids
+            self.times |= marker.times
+        for topic in {topic: None for marker in found.values() for topic in marker.positions}:
+            self.positions[topic] = self._agreed(topic, found)
+            self.left.pop(topic, None)
+        self.watermarks = watermarks_of(self.id, self.stores.values(), found)
+
+    def _agreed(self, topic: str, found: Mapping[str, Marker]) -> Position:
+        """The position of a topic, on which all tables agree that have something of its records."""
+        all_at = {table: marker.positions[topic] for table, marker in found.items() if topic in marker.positions}
+        at = {table: each for table, each in all_at.items() if topic in found[table].reads(table)} or all_at
+        first, last = (choose(at, key=lambda table: at[table]) for choose in (min, max))
+        if at[first].offset < at[last].offset:
+            raise ChangeRefused(
+                f"task {self.id} of app {self.app}: table {first} has the records of {topic} up to offset "
+                f"{at[first].offset}, and table {last} up to {at[last].offset}: the app has run on without {first}, "
+                f"which lacks what came since. Take {first} out of the code again, give it another name, or delete "
+                f"its changelog while no worker runs (`isthmus streams forget {self.app} {first}`): then it begins anew"
+            )
+        return max(all_at.values())
+
+    def windows_of(self, table: str) -> OpenWindows:
+        """Of a table with windows, whose store has been filled. KeyError where the task does not have the table."""
+        if table not in self.windows:
+            store = self.stores[table]
+            assert store.spec.windows is not None
+            time_ms = self.times.get(table, NEVER_MS)
+            self.windows[table] = OpenWindows(store, store.spec.windows, time_ms)
+        return self.windows[table]
+
+    def keep_topics(self, topics: Iterable[str], others: Collection[str] = ()) -> None:
+        """Forget the positions of all other topics, which the task does not read any more. Those that nobody reads are
+        `left`: who reads them again goes on there. others: topics that other tasks read."""
+        kept = frozenset(topics)
+        self.left |= self.positions
+        self.positions |= {
+            topic: at for topic, at in self.left.items() if topic in kept and topic not in self.positions
+        }
+        self.left = {topic: at for topic, at in self.left.items() if topic not in kept and topic not in others}
+        self.positions = {topic: at for topic, at in self.positions.items() if topic in kept}
+        self.topic_ids = {topic: id for topic, id in self.topic_ids.items() if topic in kept or topic in self.left}
 
     def bind_topic_id(self, topic: str, topic_id: str) -> bool:
         """Remember which topic has this name; False, and no change, where the state reflects another of its name."""
         return self.topic_ids.setdefault(topic, topic_id) == topic_id
 
-    def set_start(self, topic: str, offset: int) -> None:
-        """Read a topic that the state knows nothing of from this offset on."""
-        self.positions.setdefault(topic, {})[self.number] = offset
+    def set_start(self, topic: str, position: Position) -> None:
+        """Read a topic that the state knows nothing of from here on."""
+        self.positions[topic] = position
 
-    def mark_processed(self, topic: str, next_offset: int) -> None:
-        """All records of the topic below `next_offset` are in the state."""
-        self.positions.setdefault(topic, {})[self.number] = next_offset
+    def mark_processed(self, topic: str, position: Position) -> None:
+        """All records of the topic before this position are in the state."""
+        self.positions[topic] = position
         self.changed = True
 
-    def begin(self) -> ChangelogRecord:
-        """The marker that begins this run."""
-        return begin_marker(self.app, self.run)
-
     def checkpoint(self) -> Checkpoint:
-        """The changed rows and the marker that closes them. Only between batches, when the previous one is valid."""
-        changes = [change for table in self.tables.values() for change in table.take_changes()]
+        """The state between two batches, when no other checkpoint of the task is under way."""
         self.checkpoint_number += 1
         self.changed = False
-        rows = self._places.write(changes, self.checkpoint_number)
-        positions = {topic: dict(each) for topic, each in self.positions.items()}
-        marker = end_marker(
-            self.app, self.run, self.checkpoint_number, rows, positions, self.topic_ids, self._places.earlier
+        positions = dict(self.positions)
+        self.times |= {table: windows.time_ms for table, windows in self.windows.items() if windows.time_ms > NEVER_MS}
+        marker = Marker(
+            self.app,
+            self.checkpoint_number,
+            tuple(self.stores),
+            positions,
+            self.topic_ids,
+            self.times,
+            self.watermarks,
+            self.left,
+            self.topology,
         )
-        return Checkpoint(rows, marker, positions)
+        markers = {name: replace(marker, table=store.spec.description).encode() for name, store in self.stores.items()}
+        rows = {
+            name: [*as_written(store.take_changes()), Row(MARKER, markers[name])] for name, store in self.stores.items()
+        }
+        return Checkpoint(self, rows, positions, markers)
 
-    def advance_and_check(self, offsets: Sequence[int]) -> bool:
-        """Count records that this run appended to the changelog, at these offsets. False when not all records since it
-        was restored are its own, or when that is not known (offset -1): then nothing more may be written."""
-        self.next_offset += len(offsets)
-        return not offsets or offsets[-1] == self.next_offset - 1
+    def confirm(self, checkpoint: Checkpoint, changelog_offsets: Mapping[str, int]) -> None:
+        """It was committed; its records end before these offsets of the changelogs, by table."""
+        for name, offset in changelog_offsets.items():
+            self.stores[name].confirm(offset, checkpoint.markers[name])
 
-    def confirm_checkpoint(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
-        """The last checkpoint counts. Gives tombstones for what it made superfluous: two parts, the second to be
-        written once the first is acknowledged."""
-        return self._places.confirm()
+    def close(self) -> None:
+        for store in self.stores.values():
+            store.close()
 
 
-def events(
-    topic: str,
-    partition: int,
-    columns: tuple[Sequence[int], Sequence[int], Sequence[bytes | None], Sequence[bytes | None]],
-    codec: Codec,
-    from_offset: int,
-    skip: Callable[[RecordError], None] | None = None,
-) -> list[Event]:
-    """Events of decoded records (offsets, timestamps, keys, values), from `from_offset` on.
-
-    A record that cannot be decoded goes to `skip`; if there is none, RecordError is raised.
-    """
-    decode = codec.decode
-    found = []
-    for offset, timestamp_ms, key, value in zip(*columns, strict=True):
-        if offset < from_offset:
+def watermarks_of(
+    id: TaskId, stores: Iterable[Store], found: Mapping[str, Marker]
+) -> dict[str, dict[str, Sequence[Any]]]:
+    """By part of the pipelines: what its steps' tables were kept with, though it may read more or fewer topics now.
+    Raises ChangeRefused for a part that was several, whose windows have closed up to different times."""
+    kept: dict[str, dict[str, Sequence[Any]]] = {}
+    owner: dict[str, str] = {}  # part -> a table of it
+    for store in stores:
+        table, part = store.spec.name, store.spec.part
+        marker = found.get(table)
+        before = None if marker is None else marker.watermarks.get(marker.table.get("part", ""))
+        if before is None:
             continue
-        try:
-            body = None if value is None else decode(value)
-        except ValueError as error:
-            problem = RecordError(
-                f"{topic}-{partition} offset {offset}: the value cannot be decoded: {error}; declare the topic with "
-                "on_error='skip' to leave such records out"
+        if part in kept and kept[part].get(OWN) != before.get(OWN):
+            raise ChangeRefused(
+                f"task {id}: steps {owner[part]} and {table} hang together now, and did not before: their event times "
+                "are not the same, so what is late for one would not be for the other. Give one of them a new name="
             )
-            if skip is None:
-                raise problem from error
-            skip(problem)
-            continue
-        found.append(Event(key, body, timestamp_ms, topic, partition, offset))
-    return found
+        owner.setdefault(part, table)
+        kept.setdefault(part, {}).update(before)
+    return kept
+
+
+class Work:
+    """What an agent has in hand: its task and the event. Tables and outputs find it by a context variable. is_beside:
+    the agent belongs to no task that has checkpoints; what it sends is in none. asked: requests to other agents that
+    have no reply yet, and the topics that they go through."""
+
+    __slots__ = ("asked", "current", "outputs", "task")
+
+    def __init__(self, task: Task, is_beside: bool = False) -> None:
+        self.task = task
+        self.outputs = None if is_beside else task  # whose outputs its are
+        self.current: Event | None = None
+        self.asked: dict[object, tuple[str, ...]] = {}

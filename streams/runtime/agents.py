@@ -8,47 +8,74 @@ limit: an agent that asks for an event after it gets none, and the rest of the b
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from operator import length_hint
 from typing import Any
 
-from ..api.app import Agent, App, Stream
-from ..api.tables import current_task
-from ..engine.task import Event, Task
+from ..api.agents import Agent
+from ..api.streams import Stream
+from ..api.work import current_work
+from ..engine.event import Event
+from ..engine.taken import Taken
+from ..engine.task import Task, Work
 from ..errors import AppError, RecordError, StreamsError
-from .backlog import Backlog
 
 log = logging.getLogger("isthmus.streams")
 
 BATCH_EVENTS_MAX = 5_000  # what an agent is given at once
-TOGETHER_EVENTS = 16  # where several agents read a topic: each gets so many before the first gets more
 STOP_S = 2.0  # for an agent that was cancelled
 NEVER = float("inf")
+
+Failed = Callable[["AgentRun", RecordError], Awaitable[bool]]
 
 
 class AgentRun:
     """One agent on one task, and the `Feed` of its stream. The batch is stored here, not in an iteration, because the
     agent may leave one iteration and begin another."""
 
-    def __init__(self, agent: Agent, task: Task) -> None:
+    def __init__(self, agent: Agent, task: Task, failed: Failed) -> None:
+        """failed: told of what the agent raised while it had an event; whether the agent goes on after it."""
         self.agent = agent
-        self.task = task
+        self.work = Work(task)
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self.batch: Iterator[Event] = iter(())
         self.until = NEVER
-        self._offered = 0  # events of the batch
+        self.taken = Taken()
+        self._begun_with = 0  # events of the batch when it was offered
         self._reader: asyncio.Task[Any] | None = None  # the asyncio task that iterates, or did so last
         self._waiting: asyncio.Future[None] | None = None  # pending while the agent waits for a batch
-        self._finished: asyncio.Future[int] | None = None  # pending while a caller of `offer` waits
-        token = current_task.set(task)  # the new asyncio task copies the context
-        self._runner = self._loop.create_task(self._run(), name=f"agent {agent.name} {task.number}")
-        current_task.reset(token)
+        self._finished: asyncio.Future[None] | None = None  # pending while a caller of `offer` waits
+        token = current_work.set(self.work)  # the new asyncio task copies the context
+        self._runner = self._loop.create_task(self._run(), name=f"agent {agent.name} {task.id}")
+        current_work.reset(token)
         self._runner.add_done_callback(self._ended)
 
     async def _run(self) -> None:
-        await self.agent.function(Stream(self))
+        while True:
+            try:
+                await self._call()
+            except StreamsError:
+                raise
+            except Exception as error:
+                problem = RecordError(self._described(error))
+                problem.__cause__ = error
+                if self.work.current is None or not await self._failed(self, problem):
+                    raise problem from error
+                self.taken.leave_out(self.work.current)
+                continue
+            return
+
+    async def _call(self) -> None:
+        result = self.agent.function(Stream(self, len(self.agent.steps)))
+        if inspect.isawaitable(result):
+            await result
+            return
+        async for value in result:
+            await self.agent.yielded(value, self.work.current)
 
     # --- Called by the stream -----------------------------------------------------------------------
 
@@ -60,15 +87,15 @@ class AgentRun:
                 "other asks for the next. Iterate in one of them, and pass the events on from there"
             )
         self._reader = reader
+        self.taken.done()
 
     @property
     def is_over(self) -> bool:
-        return length_hint(self.batch) < self._offered and self._loop.time() >= self.until
+        return self._loop.time() >= self.until and length_hint(self.batch) < self._begun_with
 
     async def more(self) -> None:
-        left, self.batch = length_hint(self.batch), iter(())
         if self._finished is not None and not self._finished.done():
-            self._finished.set_result(self._offered - left)
+            self._finished.set_result(None)
         self._waiting = self._loop.create_future()
         try:
             await self._waiting
@@ -77,15 +104,24 @@ class AgentRun:
 
     # --- Called by the worker -----------------------------------------------------------------------
 
-    async def offer(self, events: list[Event], until: float) -> int:
-        """Give the agent a batch. Returns when it asks for an event and the batch is used up, or `until` (loop time) is
-        over: the number of events that it has done, at least one. Raises what the agent raised."""
+    async def offer(self, batch: Iterator[Event], until: float) -> None:
+        """Give the agent a batch, which other runs may share. Returns when it asks for an event and the batch is used
+        up, or `until` (loop time) is over and it has taken one: what is left of the batch is left in the iterator.
+        Raises what the agent raised."""
         self.check()
-        self.batch, self.until, self._offered = iter(events), until, len(events)
+        self.batch, self.until, self._begun_with = batch, until, length_hint(batch)
         self._finished = self._loop.create_future()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-        return await self._finished
+        try:
+            await self._finished
+        finally:
+            self.batch = iter(())  # an agent whose own timeout ends `more` must not go on with it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the agent waits for an event, or has not asked for the first one: it changes nothing meanwhile."""
+        return self._reader is None or (self._waiting is not None and not self._waiting.done())
 
     @property
     def has_ended(self) -> bool:
@@ -105,15 +141,22 @@ class AgentRun:
 
     def _raise(self) -> None:
         """The error that ended the agent, with the coordinates of its current event."""
-        event = self.task.current
-        where = f"at {event.topic}-{event.partition} offset {event.offset}" if event else "before any event"
         error = None if self._runner.cancelled() else self._runner.exception()
         if isinstance(error, AppError):
-            raise AppError(f"agent {self.agent.name} {where}: {error}") from error
+            raise AppError(f"agent {self.agent.name} {self._where()}: {error}") from error
         if isinstance(error, StreamsError):
             raise error
-        what = f"raised {described(error, self.agent.function)}" if error else "returned, but an agent runs for ever"
-        raise RecordError(f"agent {self.agent.name} {what} {where}") from error
+        raise RecordError(self._described(None))
+
+    def _described(self, error: BaseException | None) -> str:
+        what = "returned, but an agent runs for ever"
+        if error is not None:
+            what = f"raised {described(error, self.agent.function)}"
+        return f"agent {self.agent.name} {what} {self._where()}"
+
+    def _where(self) -> str:
+        event = self.work.current
+        return f"at {event.topic}-{event.partition} offset {event.offset}" if event else "before any event"
 
     async def stop(self) -> None:
         """Cancel the agent. If it does not end, for example because of a bare `except`, it is left alone and gets no
@@ -122,10 +165,10 @@ class AgentRun:
         await asyncio.wait([self._runner], timeout=STOP_S)
         if not self._runner.done():
             log.warning(
-                "agent %s of task %d runs on after it was cancelled, and is left alone: does it catch CancelledError, "
+                "agent %s of task %s runs on after it was cancelled, and is left alone: does it catch CancelledError, "
                 "as a bare `except:` does?",
                 self.agent.name,
-                self.task.number,
+                self.work.task.id,
             )
         elif not self._runner.cancelled():
             self._runner.exception()  # else asyncio logs it as never retrieved
@@ -133,55 +176,48 @@ class AgentRun:
 
 def described(error: BaseException, function: Callable[..., object]) -> str:
     """Type and text of an error, and the last line of the agent's own file in its traceback."""
-    file = function.__code__.co_filename
+    code = getattr(function, "__code__", None)
+    file = code.co_filename if code is not None else None
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return f"{type(error).__name__}: {error}" + (f" ({file}:{lines[-1]})" if lines else "")
 
 
-class TaskRun:
-    """All agents of one task."""
+class Readers:
+    """The runs of one agent on one task: `concurrency` of them, which share each batch."""
 
-    def __init__(self, app: App, task: Task) -> None:
-        self.task = task
-        self.runs = [AgentRun(agent, task) for agent in app.agents]
-        self._between_events = True
+    def __init__(self, agent: Agent, task: Task, failed: Failed) -> None:
+        self.agent = agent
+        self.runs = [AgentRun(agent, task, failed) for _ in range(agent.concurrency)]
+
+    async def offer(self, events: list[Event], until: float) -> int:
+        """Give them a batch. Returns the number of events that are done, at least one."""
+        batch = iter(events)
+        if len(self.runs) == 1:
+            await self.runs[0].offer(batch, until)
+        else:
+            await asyncio.gather(*(run.offer(batch, until) for run in self.runs))
+        return len(events) - length_hint(batch)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether tables and positions include the same events, so that a checkpoint may be written."""
-        return self._between_events and not any(run.has_ended for run in self.runs)
+    def held_from(self) -> int | None:
+        """Offset of the first event that was taken and is not done."""
+        first = (run.taken.first for run in self.runs)
+        return min((event.offset for event in first if event is not None), default=None)
+
+    @property
+    def asked(self) -> list[str]:
+        """Topics where requests are to which they wait for the replies."""
+        return [topic for run in self.runs for topics in run.work.asked.values() for topic in topics]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of them is in the middle of something, or has ended."""
+        return all(run.is_idle and not run.has_ended for run in self.runs)
 
     def check(self) -> None:
         """Raise the error that ended an agent, if any."""
         for run in self.runs:
             run.check()
-
-    async def process(self, backlog: Backlog, most: int, until: float = NEVER) -> int:
-        """Run every agent that reads the topic over the next events, and move the task's position behind them.
-
-        Returns the number of events: at most `most`, fewer where `until` (loop time) is over before, at least one.
-        """
-        events = backlog.ahead(most)
-        self._between_events = False  # stays false if an agent fails or this is cancelled
-        done = await self._give(backlog.tp.topic, events, until) if events else 0
-        self.task.mark_processed(backlog.tp.topic, backlog.passed(done))
-        self._between_events = True
-        return done
-
-    async def _give(self, topic: str, events: list[Event], until: float) -> int:
-        readers = [run for run in self.runs if topic in run.agent.topic.names]
-        if len(readers) == 1:
-            return await readers[0].offer(events, until)
-        loop = asyncio.get_running_loop()
-        done, together = 0, 1  # begin with one: the agents may be slow
-        while done < len(events) and not (done and loop.time() >= until):
-            some = events[done : done + together]
-            first = await readers[0].offer(some, until)
-            for run in readers[1:]:
-                await run.offer(some[:first], NEVER)
-            done += first
-            together = min(2 * together, TOGETHER_EVENTS)
-        return done
 
     async def stop(self) -> None:
         for run in self.runs:

@@ -1,39 +1,87 @@
-"""Reads one partition of a changelog to its end. Returns the state that its markers have committed."""
+"""Fills the stores of tasks from their changelogs, all partitions at once."""
 
 from __future__ import annotations
 
-from ...client import Admin, Client, Consumer, TopicPartition
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ...client import Admin, Client, Consumer, FetchedBatches, TopicPartition
 from ...protocol import records
-from ..engine.changelog import ROW_HEADER, Restored, Restorer
+from ..engine.checkpoint import MARKER, as_read
+from ..engine.stores.store import Store
+from ..engine.task import Task
 from ..errors import ChangelogError
 
 POLL_MS = 500
-ROUNDS_MAX = 1_000  # reads before a changelog counts as growing without end
+STUCK_S = 120.0  # without a record or a decided transaction: longer than any transaction of a worker is open
 
 
-async def load_partition(client: Client, app_id: str, topic: str, number: int) -> Restored:
-    """The committed state of task `number`. Raises ChangelogError if the log is inconsistent.
+class _Filling:
+    """One changelog partition, and the store that it fills."""
 
-    It is read until there is nothing more, not only up to its first end: compaction may meanwhile have removed records
-    because of later ones.
+    def __init__(self, tp: TopicPartition, store: Store) -> None:
+        self.store = store
+        self.where = f"{tp.topic}-{tp.partition}"
+        self.is_whole = True  # the last record so far is a marker: of no checkpoint is there only a part
+
+    def take(self, batches: FetchedBatches) -> int:
+        """The number of rows."""
+        columns = records.decode_lists(batches.records, from_offset=batches.from_offset)
+        rows, marker = as_read(columns[2], columns[3], self.where)
+        self.store.restore(rows, batches.next_offset, marker)
+        if columns[2]:
+            self.is_whole = columns[2][-1] == MARKER
+        return len(rows)
+
+
+async def load(
+    client: Client,
+    tasks: Sequence[Task],
+    changelog: Callable[[str], str],
+    loaded: Callable[[int], None] = lambda rows: None,
+) -> None:
+    """Fill the stores of tasks with what is committed; `Task.restored` is next. changelog: topic of a table. loaded:
+    told of each number of rows.
+
+    Everything that is committed by now is in the result, also what is committed by a transaction that is still open:
+    its end is waited for. Of each table there are whole checkpoints, also while the app writes more. Raises
+    ChangelogError if the end does not come, and for what is no changelog of the app.
     """
-    tp = TopicPartition(topic, number)
-    restorer = Restorer(app_id, f"{topic}-{number}")
-    consumer = Consumer(client, auto_offset_reset="earliest")
-    consumer.assign({tp: None})
+    places: dict[TopicPartition, Store] = {}
+    for task in tasks:
+        for table, store in task.stores.items():
+            tp = TopicPartition(changelog(table), task.partition)
+            assert tp not in places, f"two tasks have {tp.topic}-{tp.partition}: {[str(each.id) for each in tasks]}"
+            places[tp] = store
+    if places:
+        await _fill(client, {tp: _Filling(tp, store) for tp, store in places.items()}, loaded)
+
+
+async def _fill(client: Client, fillings: dict[TopicPartition, _Filling], loaded: Callable[[int], None]) -> None:
+    loop = asyncio.get_running_loop()
+    ends = {
+        tp: offset for tp, (offset, *_) in (await Admin(client).list_offsets(dict.fromkeys(fillings, "latest"))).items()
+    }
+    consumer = Consumer(client, auto_offset_reset="earliest", isolation="read_committed")
+    consumer.assign({tp: each.store.changelog_offset or None for tp, each in fillings.items()})
+    waiting = {tp: end for tp, end in ends.items() if end > fillings[tp].store.changelog_offset}
+    stuck_at = loop.time() + STUCK_S
     try:
-        for _ in range(ROUNDS_MAX):
-            end = (await Admin(client).list_offsets({tp: "latest"}))[tp][0]
-            if (consumer.position(tp) or 0) >= end:
-                restored = restorer.end()
-                restored.next_offset = end
-                return restored
-            while (consumer.position(tp) or 0) < end:
-                for batches in await consumer.poll_batches(POLL_MS):
-                    for record in records.iter_records(batches.records):
-                        header = next((value for name, value in record.headers if name == ROW_HEADER), None)
-                        key = None if record.key is None else bytes(record.key)
-                        restorer.feed(key, None if record.value is None else bytes(record.value), header)
+        while waiting:
+            for batches in await consumer.poll_batches(POLL_MS):
+                filling = fillings[batches.tp]
+                loaded(filling.take(batches))
+                stuck_at = loop.time() + STUCK_S
+            for tp in [tp for tp, end in waiting.items() if (consumer.position(tp) or 0) >= end]:
+                if fillings[tp].is_whole:  # else the app runs, and the rest of a checkpoint is still to be fetched
+                    del waiting[tp]
+            if waiting and loop.time() > stuck_at:
+                tp, end = next(iter(waiting.items()))
+                raise ChangelogError(
+                    f"{tp.topic}-{tp.partition} was read up to offset {consumer.position(tp)} of {end}, and for "
+                    f"{STUCK_S:.0f} s no further: a transaction is open there that does not end, or the partition has "
+                    "no "
+                    "leader; see `isthmus transaction list`"
+                )
     finally:
         await consumer.close()
-    raise ChangelogError(f"{topic}-{number} is written faster than it can be read")

@@ -59,6 +59,12 @@ async def test_topics_are_made_known_grown_and_deleted(client: Client, admin: Ad
     assert told.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert client.partitions("c") != []
     await admin.create_topics([NewTopic("d")], validate_only=True)
+    await admin.create_partitions("a", 3, validate_only=True)
+    await admin.alter_configs("a", {"retention.ms": "5"}, validate_only=True)
+    with pytest.raises(KafkaError, match=r"retention\.ms"):
+        await admin.alter_configs("a", {"retention.ms": "soon"}, validate_only=True)
+    options = {each.name: each.value for each in (await admin.describe_configs(["a"]))["a"]}
+    assert (client.partitions("a"), options["retention.ms"]) == ([0, 1], "604800000")
     await admin.create_partitions("a", 5)
     assert client.partitions("a") == [0, 1, 2, 3, 4]
     [a, b] = await admin.describe_topics(["a", "b"])
@@ -154,8 +160,18 @@ async def test_groups_are_listed_described_and_deleted(client: Client, admin: Ad
         await admin.describe_consumer_groups(["g", "h"])
     with pytest.raises(KafkaError, match="group g"):
         await admin.delete_groups(["g"])
+    with pytest.raises(KafkaError, match="group g, offset of t-0") as told_by:
+        await admin.alter_group_offsets("g", {TopicPartition("t", 0): 3})
+    assert told_by.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+    with pytest.raises(KafkaError, match="group g") as told_by:
+        await admin.delete_group_offsets("g", [TopicPartition("t", 1)])
+    assert told_by.value.code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     await consumer.close()
     assert await admin.group_offsets("g") == {TopicPartition("t", 1): 0}
+    await admin.alter_group_offsets("g", {TopicPartition("t", 0): 3})
+    assert await admin.group_offsets("g") == {TopicPartition("t", 0): 3, TopicPartition("t", 1): 0}
+    await admin.delete_group_offsets("g", [TopicPartition("t", 1)])
+    assert await admin.group_offsets("g") == {TopicPartition("t", 0): 3}
     assert (await admin.describe_groups(["g"]))[0].group_state == "Empty"
     await admin.delete_groups(["g"])
     assert await admin.list_groups() == []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.client import TopicPartition
-from isthmus.client.assignors import Claim, by_cooperation, by_range, by_sticking, by_turns
+from isthmus.client.assignors import Member, by_cooperation, by_range, by_sticking, by_turns
 
 
 def test_range_cuts_each_topic_in_runs_and_gives_the_rest_to_the_first() -> None:
@@ -46,7 +46,7 @@ def test_more_members_than_partitions_leaves_some_with_nothing() -> None:
         assert [len(found[m].get("t", [])) for m in "abcd"] == [1, 1, 0, 0]
 
 
-def claims(**members: Claim) -> dict[str, Claim]:
+def members(**members: Member) -> dict[str, Member]:
     return members
 
 
@@ -56,7 +56,7 @@ def tps(topic: str, *partitions: int) -> list[TopicPartition]:
 
 def test_sticky_keeps_what_members_have_and_moves_as_few_as_it_must() -> None:
     found = by_sticking(
-        claims(a=Claim(["t"], tps("t", 0, 2, 4), 3), b=Claim(["t"], tps("t", 1, 3, 5), 3), c=Claim(["t"])), {"t": 6}
+        members(a=Member(["t"], tps("t", 0, 2, 4), 3), b=Member(["t"], tps("t", 1, 3, 5), 3), c=Member(["t"])), {"t": 6}
     )
     assert {name: len(each["t"]) for name, each in found.items()} == {"a": 2, "b": 2, "c": 2}
     assert set(found["a"]["t"]) < {0, 2, 4} and set(found["b"]["t"]) < {1, 3, 5}
@@ -64,23 +64,23 @@ def test_sticky_keeps_what_members_have_and_moves_as_few_as_it_must() -> None:
 
 def test_sticky_deals_what_nobody_has_and_forgets_what_is_not_there() -> None:
     gone = [*tps("t", 7), *tps("u", 0)]
-    found = by_sticking(claims(a=Claim(["t"], [*tps("t", 0), *gone], 1), b=Claim(["t"])), {"t": 4})
+    found = by_sticking(members(a=Member(["t"], [*tps("t", 0), *gone], 1), b=Member(["t"])), {"t": 4})
     assert found == {"a": {"t": [0, 2]}, "b": {"t": [1, 3]}}
 
 
 def test_of_two_that_claim_a_partition_the_later_generation_has_it_and_of_equals_neither() -> None:
-    older, newer = Claim(["t"], tps("t", 1), 4), Claim(["t"], tps("t", 1), 5)
-    assert by_sticking(claims(a=older, b=newer), {"t": 2}) == {"a": {"t": [0]}, "b": {"t": [1]}}
-    assert by_sticking(claims(a=newer, b=older), {"t": 2}) == {"a": {"t": [1]}, "b": {"t": [0]}}
-    equal = claims(a=Claim(["t"], tps("t", 1), 5), b=Claim(["t"], tps("t", 1), 5))
+    older, newer = Member(["t"], tps("t", 1), 4), Member(["t"], tps("t", 1), 5)
+    assert by_sticking(members(a=older, b=newer), {"t": 2}) == {"a": {"t": [0]}, "b": {"t": [1]}}
+    assert by_sticking(members(a=newer, b=older), {"t": 2}) == {"a": {"t": [1]}, "b": {"t": [0]}}
+    equal = members(a=Member(["t"], tps("t", 1), 5), b=Member(["t"], tps("t", 1), 5))
     assert by_sticking(equal, {"t": 2}) == {"a": {"t": [0]}, "b": {"t": [1]}}
     assert by_cooperation(equal, {"t": 2}) == {"a": {"t": [0]}, "b": {}}
 
 
 def test_cooperation_withholds_what_another_still_has() -> None:
-    before = claims(a=Claim(["t"], tps("t", 0, 1, 2), 1), b=Claim(["t"]))
+    before = members(a=Member(["t"], tps("t", 0, 1, 2), 1), b=Member(["t"]))
     assert by_cooperation(before, {"t": 4}) == {"a": {"t": [0, 1]}, "b": {"t": [3]}}
-    after = claims(a=Claim(["t"], tps("t", 0, 1), 2), b=Claim(["t"], tps("t", 3), 2))
+    after = members(a=Member(["t"], tps("t", 0, 1), 2), b=Member(["t"], tps("t", 3), 2))
     assert by_cooperation(after, {"t": 4}) == {"a": {"t": [0, 1]}, "b": {"t": [2, 3]}}
 
 
@@ -98,7 +98,7 @@ def test_however_members_come_and_go_a_partition_has_one_owner_and_shares_become
             wanted[name] = data.draw(st.lists(st.sampled_from("xyz"), min_size=1, unique=True), "topics")
             owned[name] = set()
         for _ in range(4):
-            shares = by_cooperation({m: Claim(wanted[m], owned[m], generation) for m in wanted}, topics)
+            shares = by_cooperation({m: Member(wanted[m], owned[m], generation) for m in wanted}, topics)
             assigned = {m: {TopicPartition(t, p) for t, ps in share.items() for p in ps} for m, share in shares.items()}
             for member, others in assigned.items():
                 for other in owned:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from isthmus.client import Consumer, Producer, TopicPartition
+from isthmus.client import Consumer, Producer, Progress, TopicPartition
 from isthmus.client.errors import ClientError
 from isthmus.protocol.records import (
+    decode_lists,
     iter_records,
     read_header,
 )
@@ -230,6 +231,53 @@ async def test_what_was_aborted_is_passed_by_and_what_is_open_is_waited_for(worl
     assert (consumer.position(TP), consumer.lag(TP)) == (7, 0)
     consumer.seek(TP, 1)  # within the first one that was aborted
     assert await read(consumer, 1) == [b"yes"]
+
+
+@run_by(simulate, broker=CoordinatingBroker)
+async def test_batches_are_read_to_the_end_where_nothing_but_markers_and_aborted_records_is_left(
+    world: World, /
+) -> None:
+    consumer = await begun(world, isolation="read_committed")
+    await write(world, "a", b"yes", commit=True)
+    await write(world, "a", b"no", b"neither", commit=False)
+    consumer.assign({TP: 0})
+    assert consumer.progress() == {TP: Progress(0, -1, -1, -1, -1)}
+    assert await values_to(consumer, 5) == [b"yes"]
+    await write(world, "b", b"more", commit=True)
+    world.log("t").last_stable_offset = 6  # as if its marker came in an answer of its own
+    assert await values_to(consumer, 6) == [b"more"]
+    world.log("t").last_stable_offset = None
+    assert await values_to(consumer, 7) == []
+    assert consumer.progress()[TP][:5] == (7, 7, 7, 7, 0)  # beside when it was answered
+    await write(world, "b", b"open", commit=None)
+    await write(world, "c", b"behind", commit=True)
+    assert await consumer.poll_batches(2_000) == []
+    assert consumer.progress()[TP][:5] == (7, 7, 10, 7, 0)
+    assert consumer.progress()[TP].lag == 0
+
+
+async def values_to(consumer: Consumer, offset: int) -> list[bytes | None]:
+    """Of the batches up to a position, which is then the end."""
+    found: list[bytes | None] = []
+    async with asyncio.timeout(60):
+        while consumer.position(TP) != offset:
+            for each in await consumer.poll_batches(100):
+                assert each.next_offset == consumer.position(TP)
+                found += decode_lists(each.records, from_offset=each.from_offset).values
+    return found
+
+
+@run_by(simulate)
+async def test_the_progress_is_that_of_what_was_returned_not_of_what_was_fetched(world: World, /) -> None:
+    consumer = await begun(world)
+    fill(world, 3, each=2)
+    consumer.assign({TP: 1, TopicPartition("t", 9): 0})
+    assert await read(consumer, 2, 1) == numbers(1, 3)
+    found = consumer.progress()
+    assert (found[TP].position, found[TP].end) == (3, 6)
+    assert (found[TP].lag, consumer.lag(TP)) == (3, 3)
+    assert found[TopicPartition("t", 9)].lag is None
+    assert consumer.lag(TopicPartition("u", 0)) is None
 
 
 @run_by(simulate, broker=CoordinatingBroker)

@@ -148,25 +148,64 @@ async def test_a_cooperative_member_that_was_put_out_loses_all(client: Client, /
     await consumer.close()
 
 
-@run_by(at_hand)
-async def test_topics_that_are_not_subscribed_to_any_more_are_given_up_and_others_kept(client: Client, /) -> None:
-    await Admin(client).create_topics([NewTopic("u", 1)])
-    calls: list[tuple[str, list[str]]] = []
-    consumer = Consumer(client, "g", assignors=STICKY)
+@pytest.mark.parametrize("options", [{"assignors": STICKY}, {"group_protocol": "consumer"}])
+@run_by(at_hand, sent=40)
+async def test_another_list_of_topics_takes_and_gives_only_what_differs(
+    client: Client, /, options: dict[str, Any]
+) -> None:
+    """Of two members that change their topics one after the other, while they read."""
+    await Admin(client).create_topics([NewTopic("u", 2), NewTopic("v", 2)])
+    calls: list[tuple[str, str, list[str]]] = []
+    readers = {"a": Consumer(client, "g", **options), "b": Consumer(client, "g", **options)}
 
-    async def subscribe(*topics: str) -> None:
-        await consumer.subscribe(
-            topics,
-            lambda tps: calls.append(("+", [f"{tp.topic}{tp.partition}" for tp in tps])),
-            lambda tps: calls.append(("-", [f"{tp.topic}{tp.partition}" for tp in tps])),
-        )
+    async def subscribe(name: str, *topics: str) -> None:
+        def call(sign: str) -> Callable[[list[TopicPartition]], None]:
+            return lambda tps: calls.append((name, sign, names(tps)))
 
-    await subscribe("t", "u")
-    await polled(consumer, lambda: len(consumer.assignment()) == 5)
-    await subscribe("t")
-    await polled(consumer, lambda: len(consumer.assignment()) == 4)
-    assert [each for each in calls if each[1]] == [("+", ["t0", "t1", "t2", "t3", "u0"]), ("-", ["u0"])]
-    await consumer.close()
+        await readers[name].subscribe(topics, call("+"), call("-"), call("lost"))
+
+    def names(tps: list[TopicPartition]) -> list[str]:
+        return sorted(f"{tp.topic}{tp.partition}" for tp in tps)
+
+    def has(name: str) -> list[str]:
+        return names(readers[name].assignment())
+
+    def changed() -> list[tuple[str, str, list[str]]]:
+        """What the callbacks were called with since this was asked."""
+        found = [each for each in calls if each[2]]
+        calls.clear()
+        return sorted(found)
+
+    async def come_to(holds: Callable[[], bool]) -> None:
+        for _ in range(POLLS_MAX):
+            if holds() and not any(each.must_poll for each in readers.values()):
+                return
+            await asyncio.gather(*(each.poll(100, 1) for each in readers.values()))
+        raise AssertionError(f"it does not come to that: {calls}")
+
+    for name in readers:
+        await subscribe(name, "t")
+    await come_to(lambda: len(has("a")) == len(has("b")) == 2)
+    own = {name: has(name) for name in readers}
+    changed()
+    await subscribe("a", "t", "u")
+    await come_to(lambda: "u0" in has("a") and len(has("a")) + len(has("b")) == 6)
+    given = [each for each in own["a"] if each not in has("a")]  # to be as many as each other
+    told = [("a", "+", ["u0", "u1"])] + [each for each in (("a", "-", given), ("b", "+", given)) if given]
+    assert changed() == sorted(told)
+    own = {name: has(name) for name in readers}
+    await subscribe("b", "t", "v")
+    await come_to(lambda: "v0" in has("b") and len(has("a")) + len(has("b")) == 8)
+    given = [each for each in own["b"] if each not in has("b")]
+    told = [("b", "+", ["v0", "v1"])] + [each for each in (("b", "-", given), ("a", "+", given)) if given]
+    assert changed() == sorted(told)
+    own = {name: has(name) for name in readers}
+    await subscribe("a", "u")
+    await come_to(lambda: has("a") == ["u0", "u1"] and len(has("b")) == 6)
+    gone = [each for each in own["a"] if each[0] == "t"]
+    assert changed() == [("a", "-", gone), ("b", "+", gone)]
+    for each in readers.values():
+        await each.close()
 
 
 @run_by(at_hand)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from pathlib import Path
 from typing import Any
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 from tests.client.staging import Stage, at_hand
+from tests.pages import names_of
 from tests.running import run_by
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/consumer-groups.md"
 
 
 def of_the_page() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), found)
-    return found
+    return names_of(PAGE)
 
 
 async def with_orders(client: Client) -> None:
@@ -69,3 +66,14 @@ async def test_sums_follow_what_is_owned_and_pauses_keep_the_membership(client: 
     await consumer.close()
     assert found["sums"] == {}
     assert sum((await Admin(client).group_offsets("billing")).values()) == 10
+
+
+@run_by(at_hand)
+async def test_an_assignor_of_ones_own_gives_all_to_the_biggest(client: Client, /) -> None:
+    await with_orders(client)
+    found = of_the_page()
+    small, big = await found["biggest_only"](client, 1), await found["biggest_only"](client, 2)
+    while len(big.assignment()) < 2 or small.assignment():
+        await asyncio.gather(small.poll(100, 0), big.poll(100, 0))
+    for each in (small, big):
+        await each.close()

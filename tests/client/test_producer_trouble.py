@@ -288,7 +288,7 @@ async def test_epochs_end_in_a_named_error(_: World, /) -> None:
     builder = BatchBuilder(max_bytes=1000)
     builder.append(1, None, b"x")
     batch = each.start(builder, 0.0, 9.0)
-    batch.futures.append(asyncio.get_running_loop().create_future())
+    batch.outcomes.append(asyncio.get_running_loop().create_future())
     each.seal()
     each.take()
     each.gap = True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from isthmus.client import Client
+from isthmus.client.errors import ConnectionLost
+from isthmus.console import connect
 from isthmus.console.connect import resolve
 from isthmus.deploy.errors import DeployError
 from isthmus.deploy.supervisor import start_ticks
@@ -55,3 +59,25 @@ def test_where_nothing_tells_which_is_meant_both_are_named(tmp_path: Path, is_ru
     topology(tmp_path, "z", {"ewr": "h:2"}, is_running)
     with pytest.raises(DeployError, match=r"several topologies have a datacenter 'ewr': .*, h:1 of a, h:2 of z"):
         resolve("ewr", tmp_path)
+
+
+@pytest.mark.parametrize("bootstrap", [connect.DEFAULT_BOOTSTRAP, "127.0.0.1:2"])
+def test_who_has_forgotten_which_datacenter_is_told_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bootstrap: str
+):
+    class Lost(Client):
+        async def start(self, timeout_ms: float = 0) -> None:
+            raise ConnectionLost(f"no broker of {bootstrap} answers")
+
+    monkeypatch.setattr(connect, "Client", Lost)
+    monkeypatch.setattr(connect, "HOME", tmp_path)
+    topology(tmp_path, "one", {"ewr": "h:1", "jfk": "h:2"})
+    said = DeployError if bootstrap == connect.DEFAULT_BOOTSTRAP else ConnectionLost
+
+    async def run() -> None:
+        async with connect.connected(bootstrap):
+            pass
+
+    with pytest.raises(said) as told:
+        asyncio.run(run())
+    assert ("-b takes the names of datacenters, too: ewr, jfk" in str(told.value)) is (said is DeployError)

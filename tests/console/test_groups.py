@@ -7,7 +7,8 @@ from isthmus.console import groups
 
 
 def printed(said: GroupDescription, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    groups.show({**groups.facts_of(said), "options": {"consumer.heartbeat.interval.ms": "7000"}, "offsets": []})
+    more = {"options": {"consumer.heartbeat.interval.ms": "7000"}, "notes": [], "offsets": []}
+    groups.show({**groups.facts_of(said), **more})
     lines: list[str] = capsys.readouterr().out.splitlines()
     return lines
 

@@ -14,6 +14,7 @@ from isthmus.client import TopicPartition
 from isthmus.console import output
 from isthmus.console.connect import resolve
 from isthmus.console.records import positions
+from isthmus.console.starts import Start
 from isthmus.deploy.errors import DeployError
 
 ROWS = [{"name": "a", "count": 1, "reason": ""}, {"name": "b", "count": 22, "reason": ""}]
@@ -50,10 +51,12 @@ def test_json_has_all_of_a_row_and_empty_is_said_in_words(capsys):
 
 def test_a_start_offset_holds_for_each_partition_up_to_its_end():
     short, long = TopicPartition("t", 0), TopicPartition("t", 1)
-    assert positions({short: 3, long: 9}, "5") == {short: 3, long: 5}
-    assert positions({short: 3, long: 9}, "latest") == {short: None, long: None}
+    ends = {short: 3, long: 9}
+    assert positions(ends, Start(offset=5), {short: 5, long: 5}) == {short: 3, long: 5}
+    assert positions(ends, Start(end="latest"), ends) == {short: None, long: None}
+    assert positions(ends, Start(time_ms=5), {short: 1, long: 2}) == {short: 1, long: 2}
     with pytest.raises(DeployError, match="t-1 ends at offset 9"):
-        positions({short: 3, long: 9}, "10")
+        positions(ends, Start(offset=10), {short: 10, long: 10})
 
 
 def test_a_datacenter_is_known_by_what_was_started_here(tmp_path):

@@ -86,3 +86,22 @@ async def test_what_can_not_be_asked_says_why(world: World, /) -> None:
     assert await peers.refusal(77) == ErrorCode.BROKER_NOT_AVAILABLE
     peers.addresses[OTHER] = "nowhere:1"
     assert await peers.refusal() == ErrorCode.NETWORK_EXCEPTION
+
+
+@run_by(simulate)
+async def test_nobody_waits_for_a_broker_that_is_not_alive_any_more(world: World, /) -> None:
+    other = world.brokers[1]
+    other.script[ASKED].extend([lambda _: SILENCE, lambda _: ANSWER])
+    peers = Peers(world)
+    loop = asyncio.get_running_loop()
+    begun, waits = loop.time(), asyncio.ensure_future(peers.refusal())
+    while not other.requests(ASKED):
+        await asyncio.sleep(0.01)
+    peers.channels.metadata_changed()
+    address = peers.addresses.pop(OTHER)
+    assert not waits.done()
+    peers.channels.metadata_changed()
+    assert await waits == ErrorCode.NETWORK_EXCEPTION
+    assert loop.time() - begun < 1
+    peers.addresses[OTHER] = address
+    assert await peers.ask() == ANSWER

@@ -190,13 +190,15 @@ def test_an_app_of_the_package_is_taken_from_the_image():
 def test_any_other_app_is_mounted_with_its_folder_and_cannot_be_written(tmp_path):
     (tmp_path / "apps").mkdir()
     (tmp_path / "apps" / "counts.py").write_text("app = None\n")
-    text = "datacenters: {a: {}}\nworkers: [{name: w, app: 'apps/counts.py:app', datacenter: a}]\n"
-    made = topology(text, tmp_path)
+    worker = "{name: w, app: 'apps/counts.py:app', datacenter: a, web_port: 6070}"
+    made = topology(f"datacenters: {{a: {{}}}}\nworkers: [{worker}]\n", tmp_path)
     found = place(made.workers[0], tmp_path / "t.yaml", tmp_path)
     assert found == Place("/apps/counts.py:app", "./apps")
     service = document(made, {"w": found})["services"]["w-worker"]
     assert service["volumes"] == ["./apps:/apps:ro"]
-    assert service["command"] == ["/apps/counts.py:app", "--bootstrap=a-broker:9092"]
+    to_be_reached = ["--web-port=6070", "--web-bind=0.0.0.0"]
+    assert service["command"] == ["/apps/counts.py:app", "--bootstrap=a-broker:9092", *to_be_reached]
+    assert service["ports"] == ["127.0.0.1:6070:6070"]
     elsewhere = place(made.workers[0], tmp_path / "t.yaml", tmp_path / "made" / "here")
     assert elsewhere.folder == "../../apps"
 

@@ -199,6 +199,122 @@ async def test_backoff_doubles(supervisor, events, /):
 
 
 @run_by(supervised)
+async def test_what_fails_again_and_again_is_shown_as_failed_with_its_last_lines_and_goes_on_being_tried(
+    supervisor, events, /, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("isthmus.deploy.supervisor.BACKOFF_MIN_S", 0.01)
+    mended = tmp_path / "mended"
+    lines = "print('early', flush=True); print('\\n'.join(['Traceback', '  line 7', 'KeyError: x']), file=sys.stderr)"
+    crash = f"import os, sys\nif not os.path.exists({str(mended)!r}):\n    {lines}\n    sys.exit(1)\n{FOREVER}"
+    process = supervisor.start(spec(crash))
+    other = supervisor.start(spec(FOREVER, "other"))
+    await seen(supervisor, events, "one", State.FAILED, 2)
+    assert [event.state for event in events if event.process == "one"][:8] == [State.STARTING, State.BACKOFF] * 3 + [
+        State.STARTING,
+        State.FAILED,
+    ]
+    assert process.status.reason.startswith("exited 1: KeyError: x; starts again in ")
+    assert sorted(process.status.last_lines) == ["  line 7", "KeyError: x", "Traceback", "early"]
+    assert read_state(tmp_path).processes[0].last_lines == process.status.last_lines
+    with pytest.raises(SupervisorError, match="one: exited 1: KeyError: x"):
+        await supervisor.until("one", State.READY)
+    mended.touch()
+    monkeypatch.setattr("isthmus.deploy.supervisor.STEADY_S", 0.05)
+    await seen(supervisor, events, "one", State.READY)
+    assert process.status.reason.startswith("crashed ") and process.status.last_lines  # it may do so again
+    assert process.fails
+    await seen(supervisor, events, "one", State.READY, 2)
+    assert (process.status.reason, process.status.last_lines, process.fails) == ("", [], False)
+    assert other.status.restarts == 0
+
+
+@run_by(supervised)
+async def test_pauses_grow_up_to_what_the_process_allows(supervisor, events, /, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.supervisor.BACKOFF_MIN_S", 0.1)
+    supervisor.start(ProcessSpec("one", (sys.executable, "-c", "import sys; sys.exit(3)"), backoff_max_s=0.2))
+    await seen(supervisor, events, "one", State.FAILED, 1)
+    waits = [event.text.rpartition("in ")[2] for event in events if event.text]
+    assert waits == ["0.1 s", "0.2 s", "0.2 s", "0.2 s"]
+
+
+@run_by(supervised)
+async def test_a_failed_one_that_waits_is_stopped_at_once(supervisor, events, /, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.supervisor.FAILED_CRASHES", 1)
+    monkeypatch.setattr("isthmus.deploy.supervisor.BACKOFF_MIN_S", 30.0)
+    process = supervisor.start(ProcessSpec("one", (sys.executable, "-c", "import sys; sys.exit(3)"), backoff_max_s=30))
+    await seen(supervisor, events, "one", State.FAILED)
+    async with asyncio.timeout(15):
+        await process.stop()
+    assert process.status.state is State.STOPPED
+
+
+BEATS = (
+    "import asyncio, isthmus.readiness; isthmus.readiness.BEAT_S = 0.05\n"
+    f"{READY}\n"
+    "async def main():\n    readiness.beat(asyncio.get_running_loop())\n    await asyncio.Event().wait()\n"
+    "asyncio.run(main())"
+)
+
+
+@run_by(supervised)
+async def test_one_that_gives_no_sign_of_life_is_silent_until_it_does(supervisor, events, /, monkeypatch):
+    """It was ready for ever."""
+    monkeypatch.setattr("isthmus.deploy.supervisor.SILENT_AFTER_S", 2.0)
+    process = supervisor.start(spec(BEATS))
+    for name, code in (("other", BEATS), ("of old", FOREVER)):  # controls: one that lives, one that gives no signs
+        supervisor.start(spec(code, name))
+        await supervisor.until(name, State.READY)
+    os.kill((await supervisor.until("one", State.READY)).pid, signal.SIGSTOP)
+    await seen(supervisor, events, "one", State.SILENT)
+    assert process.status.reason.startswith("no sign of life for 2 s")
+    process.signal(signal.SIGCONT)
+    await seen(supervisor, events, "one", State.READY, 2)
+    assert process.status.reason == ""
+    assert [event.state for event in events if event.process != "one"] == [State.STARTING, State.READY] * 2
+
+
+@run_by(supervised)
+async def test_one_whose_loop_is_blocked_tells_where(supervisor, events, /, tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.supervisor.SILENT_AFTER_S", 1.0)
+    monkeypatch.setattr("isthmus.deploy.supervisor.TELL_S", 0.0)
+    (tmp_path / "app.py").write_text(
+        f"import asyncio, signal\n{READY}\nreadiness.tell_where_asked()\n"
+        "def blocks():\n    signal.sigwait([signal.SIGUSR1])\n"
+        "async def main():\n    readiness.beat(asyncio.get_running_loop())\n    blocks()\nasyncio.run(main())\n"
+    )
+    process = supervisor.start(ProcessSpec("one", (sys.executable, str(tmp_path / "app.py")), tells_where=True))
+    await seen(supervisor, events, "one", State.SILENT)
+    async with asyncio.timeout(20):
+        while not process._where:
+            await asyncio.sleep(0.01)
+    process._is_somewhere()
+    assert "most recent call first" in process.status.last_lines[0]
+    assert process.status.last_lines[2].endswith('app.py", line 5 in blocks')
+    assert read_state(tmp_path).processes[0].last_lines == process.status.last_lines
+
+
+@run_by(supervised)
+async def test_a_sign_of_life_that_comes_with_the_word_that_it_is_ready_counts(supervisor, events, /, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.supervisor.SILENT_AFTER_S", 0.2)
+    at_once = f"{TAKEN}; import os, signal; file = os.open(readiness.path, os.O_WRONLY); os.write(file, b'here\\n\\n')"
+    process = supervisor.start(spec(f"{at_once}; signal.pause()"))
+    await seen(supervisor, events, "one", State.SILENT)
+    assert process.status.address == "here"
+
+
+@run_by(supervised)
+async def test_a_hanging_one_is_killed_without_the_time_that_it_needs_to_stop(supervisor, events, /, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.supervisor.SILENT_AFTER_S", 0.2)
+    monkeypatch.setattr("isthmus.deploy.supervisor.STOP_TIMEOUT_S", 0.2)
+    hangs = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nimport asyncio\n{READY}\n"
+    hangs += "readiness.beat(asyncio.new_event_loop())\nwhile True: signal.pause()"
+    process = supervisor.start(ProcessSpec("one", (sys.executable, "-c", hangs), stop_timeout_s=30))
+    await seen(supervisor, events, "one", State.SILENT)
+    async with asyncio.timeout(15):
+        await process.stop()
+
+
+@run_by(supervised)
 async def test_a_job_that_exits_0_is_finished_and_one_that_crashes_goes_on(supervisor, events, /, tmp_path):
     crash_once = (
         "import os, sys; path = sys.argv[0] if False else 'mark'\n"

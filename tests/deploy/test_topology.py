@@ -159,6 +159,14 @@ def test_defaults(tmp_path):
             ("mirrors:", "workers: [{name: w, app: ':', datacenter: here}]\nmirrors:"),
             "t.yaml:5: workers.0.app: ':' names no object",
         ),
+        (
+            (
+                "mirrors:",
+                "workers:\n  - &w {name: w, app: 'a:b', datacenter: here, web_port: 6070}\n"
+                "  - {<<: *w, name: v}\nmirrors:",
+            ),
+            "workers.1.web_port: 6070 is the port of worker w already",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, change, said):

@@ -66,6 +66,21 @@ def test_states_follow_the_lag():
     assert mirror.state is State.CATCHING_UP
 
 
+def test_no_lag_stands_beside_a_source_that_is_not_seen():
+    """The lag that was known last stood there for ever, 0 as a rule."""
+    mirror = fresh(4, 3)
+    mirror.source_high_watermark = 6
+    mirror.observe(1)
+    told = ("source_high_watermark", "lag_records", "lag_ms")
+    assert [mirror.status(10)[each] for each in told] == [6, 2, 10]  # the control
+    for state in (State.SOURCE_UNAVAILABLE, State.SOURCE_RECREATED):
+        mirror.turn(state, "why", 10)
+        assert [mirror.status(20)[each] for each in told] == [-1, -1, -1]
+    mirror.turn(State.GAP, "why", 10)
+    assert [mirror.status(20)[each] for each in told] == [6, 2, 20]
+    assert [fresh().status(20)[each] for each in told] == [-1, -1, -1]
+
+
 def test_a_held_partition_stays_held():
     mirror = fresh(4, 3)
     mirror.hold(State.DIVERGED, "t-0: the target ends at offset 4 of leader epoch 3, …", now_ms=5)

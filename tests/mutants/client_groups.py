@@ -9,6 +9,7 @@ PURE = "tests/client/test_consumer_member.py"
 GROUP = "tests/client/test_consumer_group.py"
 COOPERATION = "tests/client/test_cooperation.py"
 DEALS = "tests/client/test_assignors.py"
+CUSTOM = "tests/client/test_custom_assignors.py"
 MODEL = f"{PURE}::test_whatever_is_lost_no_partition_has_two_owners_and_all_have_one_in_the_end"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -106,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what_was_given_up_is_left_unassigned",
         CLASSIC,
-        "                self._joins_again = any(tp not in assigned for tp in held)\n",
+        "                self._joins_again = any(tp not in given.partitions for tp in held)\n",
         "                self._joins_again = False\n",
         (f"{COOPERATION}::test_what_a_member_keeps_is_neither_revoked_nor_assigned_again",),
     ),
@@ -130,6 +131,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "if all(owner == member for owner in owners.get(tp, ()))",
         "if True",
         (f"{DEALS}::test_cooperation_withholds_what_another_still_has",),
+    ),
+    Mutant(
+        "an_assignor_is_told_before_its_partitions_are_given_up",
+        CLASSIC,
+        "        if isinstance(step, Take):\n            self._tell_assignor()\n",
+        "        self._tell_assignor()\n",
+        (f"{CUSTOM}::test_what_a_leader_moves_is_given_up_by_one_before_the_other_has_it",),
+    ),
+    Mutant(
+        "an_assignor_that_failed_is_not_told_again",
+        CLASSIC,
+        "        if (given := self._untold) is not None:\n",
+        "        given, self._untold = self._untold, None\n        if given is not None:\n",
+        (f"{CUSTOM}::test_an_error_of_on_assignment_is_raised_by_the_poll_and_the_next_one_calls_it_again",),
+    ),
+    Mutant(
+        "an_assignor_takes_what_others_have",
+        ASSIGNORS,
+        "if others := [owner for owner in owners.get(tp, ()) if owner != member]:",
+        "if others := [owner for owner in () if owner != member]:",
+        (f"{CUSTOM}::test_an_assignment_that_would_harm_the_group_is_none",),
     ),
     Mutant(
         "an_older_claim_counts",

@@ -129,8 +129,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "records of a topic that is still unknown have no end when the producer is closed",
         "client/producer.py",
-        """                self._fail_waiting(topic, ClientError(""",
-        """                str(ClientError(""",
+        "            self._unlearned.fail(lambda topic: ClientError(",
+        "            str(lambda topic: ClientError(",
         (
             "tests/client/test_operation.py::"
             "test_a_producer_closes_by_its_deadline_and_each_record_has_an_end[topic_being_learnt]",

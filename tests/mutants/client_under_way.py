@@ -11,6 +11,8 @@ BATCHES = "tests/client/test_consumer_batches.py"
 COMMITS = "tests/client/test_group_commits.py"
 REBALANCES = "tests/client/test_group_rebalances.py"
 PAUSES = "tests/client/test_pauses.py"
+PRODUCER, ACCUMULATOR, OUTCOMES = "client/producer.py", "client/accumulator.py", "client/outcomes.py"
+MANY = "tests/client/test_send_many.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -33,8 +35,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_seek_keeps_what_is_at_hand",
         CONSUMER,
-        "        self._forget([tp])\n        self._fetcher.seek(tp, offset)",
-        "        self._fetcher.seek(tp, offset)",
+        "        self._forget([tp])\n        self._fetcher.seek(tp, offset, leader_epoch)",
+        "        self._fetcher.seek(tp, offset, leader_epoch)",
         (f"{BY_HAND}::test_the_position_of_an_iteration_is_after_the_record_in_hand",),
     ),
     Mutant(
@@ -291,8 +293,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_subscription_during_a_join_is_forgotten",
         MEMBERSHIP,
-        "                self.holdings.shall_hold(assigned, must_tell=True)\n",
-        "                self.holdings.shall_hold(assigned, must_tell=True)\n                self.must_join = False\n",
+        "                self._untold = given\n",
+        "                self._untold = given\n                self.must_join = False\n",
         (f"{REBALANCES}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(
@@ -322,5 +324,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "        await _call(self._on_assigned, step.tps)\n        self._check_open()\n",
         "        await _call(self._on_assigned, step.tps)\n",
         (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
+    ),
+    Mutant(
+        "a_run_of_records_is_told_the_first_offset_of_the_next",
+        ACCUMULATOR,
+        "Stretch(outcome.rows, tp.partition, offset, append_time_ms)",
+        "Stretch(outcome.rows, tp.partition, offset + step * outcome.count, append_time_ms)",
+        (f"{MANY}::test_many_are_written_in_order_among_others_and_the_last_offset_is_told",),
+    ),
+    Mutant(
+        "a_run_of_records_is_told_in_one_half_of_its_batch",
+        OUTCOMES,
+        "Run(outcome.many, outcome.rows[piece])",
+        "outcome",
+        (f"{MANY}::test_outcomes_are_cut_at_a_record",),
+    ),
+    Mutant(
+        "a_run_in_the_open_batch_takes_no_buffer",
+        PRODUCER,
+        "batch.builder.count - count), size)\n                    self.buffered_bytes += size\n",
+        "batch.builder.count - count), size)\n",
+        (f"{MANY}::test_many_are_written_in_order_among_others_and_the_last_offset_is_told",),
+    ),
+    Mutant(
+        "records_that_could_not_be_put_in_leave_a_transaction_whole",
+        PRODUCER,
+        "many.failed(self._refused(error), columns.length - many.put)",
+        "many.failed(error, columns.length - many.put)",
+        (f"{MANY}::test_records_that_cannot_be_put_in_fail_the_transaction",),
     ),
 )

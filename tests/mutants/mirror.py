@@ -233,8 +233,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a status that was not written is not written again",
         "mirror/status.py",
-        "            self._written[tp] = None\n",
-        "            self._written[tp] = what\n",
+        "            self._written[tp] = None\n            await",
+        "            self._written[tp] = what\n            await",
         (f"{OF_STATUS}changes_are_written_and_all_of_it_where_the_topic_may_have_lost_something",),
     ),
     Mutant(

@@ -247,6 +247,7 @@ def test_what_is_built_is_read_back(codec: str, rows: list[Any], base_offset: in
         assert [r.offset for r in found] == offsets
         lists = records.decode_lists(batch)
         assert lists == (offsets, [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows])
+        assert records.decode_lists_with_headers(batch) == (*lists, [r[3] for r in rows])
         stamps = [row[0] for row in rows]
         summary = records.validate_batch(batch)
         assert summary.max_timestamp == summary.header.max_timestamp == max(stamps)
@@ -265,6 +266,19 @@ def test_records_of_several_batches_come_in_order_and_bounded(records: ModuleTyp
         assert [r.offset for r in records.iter_records(buf, **bounds)] == within
         assert records.decode_lists(buf, **bounds).offsets == within
         assert list(decode_columns(records, buf, **bounds).offsets) == within
+
+
+def test_lists_have_the_headers_of_each_record_and_one_empty_tuple_for_those_without(records: ModuleType) -> None:
+    headers = (("h", b"1"), ("h", None), ("\udcff", b""))
+    without = (T0, b"k", b"v", ())
+    rows = [without, without, (T0, b"k", b"v", headers), without, (T0, b"k", b"v", headers[:1]), without]
+    buf = b"".join(records.build_batch(rows, codec, base_offset=6 * i) for i, codec in enumerate(NAMES))
+    plain = records.build_batch([without] * 3, base_offset=30)
+    found = records.decode_lists_with_headers(buf + plain, from_offset=1)
+    assert found[:4] == records.decode_lists(buf + plain, from_offset=1)
+    assert found.headers == ([row[3] for row in rows] * len(NAMES) + [()] * 3)[1:]
+    assert records.decode_lists_with_headers(plain).headers == [(), (), ()]
+    assert len({id(each) for each in found.headers if not each}) == 1
 
 
 def test_log_append_time_gives_every_record_the_max_timestamp(records: ModuleType) -> None:
@@ -439,3 +453,25 @@ def test_columns_become_batches_of_bounded_size(records: ModuleType, codec: str)
     for before, after in itertools.pairwise(found):
         assert after.base_sequence == (before.last_sequence + 1) % 2**31
         assert after.base_offset == before.next_offset
+
+
+def test_chosen_rows_of_columns_are_appended_in_their_order_with_their_headers(records: ModuleType) -> None:
+    stamps, keys, values, headers = map(list, zip(*ROWS, strict=True))
+    builder = records.BatchBuilder(max_bytes=1 << 20)
+    assert builder.extend_columns(stamps, keys, values, headers=headers) == 6
+    assert builder.extend_columns(stamps, keys, values, 1, headers, [0, 4, 2, 2]) == 4
+    assert builder.extend_columns(stamps, keys, values, rows=[5]) == 1
+    wanted = [*ROWS, ROWS[4], ROWS[2], ROWS[2], (*ROWS[5][:3], ())]
+    assert fields(records.decode_batch(builder.build())) == wanted
+    small = records.BatchBuilder(max_bytes=500)
+    values = [b"x" * 200] * 6
+    assert small.extend_columns(stamps, keys, values, rows=[4, 3, 2, 1]) == 2, "the place of the first that did not fit"
+
+
+@pytest.mark.parametrize("row", [-1, 5, 6])
+def test_a_row_that_is_not_in_all_columns_is_refused(records: ModuleType, row: int) -> None:
+    stamps, keys, values, headers = map(list, zip(*ROWS, strict=True))
+    builder = records.BatchBuilder(max_bytes=1 << 20)
+    with pytest.raises(IndexError, match=f"there is no record {row} of 5"):
+        builder.extend_columns(stamps, keys, values, 0, headers[:5], [0, row])
+    assert builder.count == 1

@@ -25,6 +25,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "batch": lambda form, buf, **options: [repr(r) for r in form.decode_batch(buf, **options)],
     "iter": lambda form, buf, **options: [repr(r) for r in form.iter_records(buf, **options)],
     "lists": lambda form, buf, **options: tuple(form.decode_lists(buf, **options)),
+    "lists with headers": lambda form, buf, **options: tuple(form.decode_lists_with_headers(buf, **options)),
     "columns": lambda form, buf, **options: described(decode_columns(form, buf, **options)),
     "pieces": lambda form, buf, **options: list(map(described, form.iter_columns(buf, piece_bytes=9, **options))),
 }

@@ -14,9 +14,11 @@ from . import (
     controller_plants,
     directory_plants,
     group_plants,
+    pipeline_plants,
     quorum_plants,
     retention_plants,
     session_plants,
+    stream_plants,
     transaction_plants,
 )
 
@@ -209,33 +211,6 @@ def return_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
     _replace(stack, LogManager, "let_go", let_go)
 
 
-def runs_share_keys(stack: contextlib.ExitStack) -> None:
-    """Which run wrote a row of a changelog is in the row's header, not in its key."""
-    from isthmus.streams.engine.changelog import ROW, RUN_BYTES, Restorer
-    from isthmus.streams.runtime.worker import StreamWorker
-
-    real_append, real_feed = StreamWorker._append, Restorer.feed
-    run_from, run_to = len(ROW), len(ROW) + RUN_BYTES
-
-    async def append(self: Any, task: Any, written: Any) -> Any:
-        sent = []
-        for each in written:
-            if not each.key.startswith(ROW):
-                sent.append(each)
-            elif each.value is not None:
-                key = ROW + bytes(RUN_BYTES) + each.key[run_to:]
-                sent.append(each._replace(key=key, header=each.header + each.key[run_from:run_to]))
-        return await real_append(self, task, sent)
-
-    def feed(self: Any, key: Any, value: Any, header: Any) -> None:
-        if key is not None and key.startswith(ROW) and header:
-            key, header = ROW + header[5:] + key[run_to:], header[:5]
-        real_feed(self, key, value, header)
-
-    _replace(stack, StreamWorker, "_append", append)
-    _replace(stack, Restorer, "feed", feed)
-
-
 def tombstones_at_once(stack: contextlib.ExitStack) -> None:
     """A tombstone goes with the first compaction that meets it, before its readers have."""
     from isthmus.core_broker.storage.upkeep import cleaning
@@ -263,9 +238,11 @@ PLANTS: dict[str, Plant] = {
     **controller_plants.PLANTS,
     **directory_plants.PLANTS,
     **group_plants.PLANTS,
+    **pipeline_plants.PLANTS,
     **quorum_plants.PLANTS,
     **retention_plants.PLANTS,
     **session_plants.PLANTS,
+    **stream_plants.PLANTS,
     **transaction_plants.PLANTS,
     "ack-before-write": ack_before_write,
     "answers-out-of-order": answers_out_of_order,
@@ -278,7 +255,6 @@ PLANTS: dict[str, Plant] = {
     "recovery-without-crc": recovery_without_crc,
     "restart-believes-the-page-cache": restart_believes_the_page_cache,
     "return-believes-the-page-cache": return_believes_the_page_cache,
-    "runs-share-keys": runs_share_keys,
     "tombstones-at-once": tombstones_at_once,
     "undecided-compacted": undecided_compacted,
     "written-again-in-place": written_again_in_place,

@@ -93,8 +93,32 @@ INVARIANTS = (
     Invariant("a mirror is a prefix of its source", ("wire-mirror", "mirror"), ("append-without-expected-offset",)),
     Invariant(
         "a stream app's tables are what its input says, whatever workers that hung write and compaction removes",
-        ("zombies",),
-        ("runs-share-keys",),
+        ("streams", "stream-cluster", "zombies"),
+        (
+            "changelogs-are-read-uncommitted", "fetches-take-turns", "inputs-are-read-uncommitted",
+            "markers-are-one-too-far", "refused-commits-change-nothing", "revoked-tasks-go-on",
+            "rows-outside-the-transaction", "stores-are-not-rolled-back", "successors-do-not-wait",
+            "tasks-begin-before-they-are-restored",
+        ),
+    ),
+    Invariant(
+        "a stream app's outputs are complete, and with exactly_once there once, in order, with tables and positions",
+        ("streams", "stream-cluster", "zombies"),
+        (
+            "commits-are-not-fenced", "commits-within-an-event", "held-events-are-passed",
+            "offsets-not-in-the-transaction", "outputs-are-not-awaited", "outputs-join-a-commit-under-way",
+            "outputs-outside-the-transaction",
+        ),
+    ),
+    Invariant(
+        "a stream app of pipelines: what is between two parts is there once, and each part gives what its input says",
+        ("stream-pipelines",),
+        (
+            "answers-of-before-count", "copies-are-taken-as-they-are", "disks-have-what-is-not-committed",
+            "late-outputs-outside-the-transaction",
+            "migrated-rows-are-not-written", "one-writer-is-waited-for", "references-are-forgotten",
+            "regrouped-records-outside-the-transaction", "watermarks-begin-anew",
+        ),
     ),
     Invariant(
         "the quorum: one leader an epoch, and epochs do not go back",

@@ -36,6 +36,7 @@ class Link:
     spike_s: tuple[float, float] = (0.01, 0.15)
     spike_chance: float = 0.01
     small_piece_chance: float = 0.1  # that a segment, or a read, is cut at a random byte
+    window_bytes: tuple[int, ...] = (4096, 65536, 262144, 1 << 20)  # on their way at once; each connection has one
 
     def delay(self, chance: random.Random) -> float:
         low, high = self.spike_s if chance.random() < self.spike_chance else self.latency_s
@@ -213,7 +214,7 @@ class Network:
         number = self._connections_made
         client_name = (process.machine.name, self._free_port(process.machine))
         server_name = (target.name, port)
-        window = self.random.choice((4096, 65536, 262144, 1 << 20))
+        window = self.random.choice(self.link(process.machine.name, target.name).window_bytes)
         client = SimTransport(self, process, number, 0, client_name, server_name, window)
         accepted = SimTransport(self, server.process, number, 1, server_name, client_name, window)
         client.peer, accepted.peer = accepted, client

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.streams.__main__ import find
 from isthmus.streams.errors import AppError
+from isthmus.streams.runtime.loader import find
 
 
 @pytest.mark.parametrize(
@@ -35,5 +35,5 @@ def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         find("gone.py:app")
     with pytest.raises(AppError, match=r"module no_such_package, which 'no_such_package\.app' imports, does not exist"):
         find("no_such_package.app:app")
-    with pytest.raises(AppError, match=r"'app\.py' does not name an object"):
+    with pytest.raises(AppError, match=r"there is no file app\.py"):
         find("app.py")

@@ -147,10 +147,12 @@ def _after_verification(request: Request, asked: list[TopicProduceData], faults:
         if isinstance(answer, Pending):
             begun.append(answer)
             answer.when_done(pending.complete)
+            pending.let_on()
         else:
             pending.complete(answer)
 
     pending = Pending(_no_answer, let_go)
+    pending.holds_up = True
     unverified.ask(verified)
     return pending
 

@@ -119,6 +119,7 @@ class FakeServer:
             return None
         if body.startswith(b"wait"):
             pending = Kind(lambda: b"expired")
+            pending.holds_up = body.endswith(b"held up")
             self.pending.append(pending)
             return pending
         return body

@@ -41,6 +41,26 @@ def test_produce_requests_follow_each_other_and_are_answered_in_order():
 
 
 @run_by(in_loop)
+async def test_a_produce_that_is_not_appended_yet_lets_none_follow():
+    server, transport = begun()
+    transport.feed(produce(b"wait1", 1) + produce(b"wait held up", 2) + produce(b"wait3", 3) + produce(b"last", 4))
+    server.pending[0].complete(b"one")
+    await turns()
+    assert [body for _, body in server.seen] == [b"wait1", b"wait held up"]
+    server.pending[1].let_on()
+    await turns()
+    assert [body for _, body in server.seen[2:]] == [b"wait3", b"last"]
+    server.pending[2].complete(b"three")
+    assert transport.data == answer(b"one", 1)
+    server.pending[1].complete(b"two")
+    assert transport.data == b"".join(answer(body, n) for n, body in enumerate([b"one", b"two", b"three", b"last"], 1))
+    transport.feed(produce(b"wait held up", 5) + produce(b"then", 6))
+    server.pending[3].complete(b"five")  # without a word before
+    await turns()
+    assert transport.data.endswith(answer(b"five", 5) + answer(b"then", 6))
+
+
+@run_by(in_loop)
 async def test_another_request_waits_for_the_answers_before_it():
     server, transport = begun()
     transport.feed(produce(b"wait", 1) + produce(b"wait", 2) + frame(b"fetch", 3) + produce(b"last", 4))

@@ -28,6 +28,8 @@ SCENARIOS = (
     "producers",
     "quorum",
     "retention",
+    "stream-cluster",
+    "stream-pipelines",
     "streams",
     "transactions",
     "wire-mirror",

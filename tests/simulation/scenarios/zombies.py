@@ -1,9 +1,11 @@
-"""A stream app whose workers hang past their sessions, while its changelog is compacted as often as it can be.
+"""A stream app whose workers hang past their sessions, in groups of both protocols, while its changelogs are compacted
+as often as they can be.
 
-A worker that hangs is cut off from the broker: what it has in flight, and what it does before it learns that it is out
-of its group, arrives after another worker began with its tasks. Workers are killed and started again, too, so that what
-compaction left is restored. Whenever the changelog is read, the tables are what its positions say: the input up to
-there, folded once. Rows are set, deleted and left alone for long, since a row that is written again mends itself.
+A worker that hangs is stopped or cut off from the broker, at any moment or in a step of a commit: what it has in
+flight, and what it does before it learns that it is out of its group, arrives after another worker began with its
+tasks. Workers are killed and started again, too, so that what compaction left is restored. Whenever one looks, tables,
+positions and outputs are what the input says, as in `streams`. Rows are set, deleted and left alone for long, since a
+row that is written again mends itself.
 """
 
 from __future__ import annotations
@@ -11,29 +13,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
-from isthmus.client import Client
+from isthmus.client import Producer
 from isthmus.protocol.records import decode_batch
-from isthmus.streams import App, ChangelogError, table_reader
 from isthmus.streams.engine.task import Checkpoint, Task
 
-from ..application import produce
 from ..history import batches_of
-from ..hosts import PROCESS, Process
+from ..hosts import PROCESS
 from ..product import BrokerHost, retried
 from ..runner import Simulation
-from ..workload import Stored, Workload, values_in
+from ..stream_apps import APP, EVENTS, GUARANTEES, TABLES, Audit, StreamHost, Writer, counted, new_app
 from .producers import create_topic
-from .streams import StreamHost
+from .streams import PARTITIONS, PROTOCOLS, TRANSACTIONS, OneBroker, make_topics
 
-APP, TOPIC = "zombies", "events"
-PARTITIONS = 2
 WORKERS = 3
 HANG_S = (10.5, 16.0)  # longer than a session
-CHECKPOINT_WITHIN_S = 3.0
+SHORT_SESSION_S = 4.0  # the simulated time until a group has noticed that a worker hangs is most of a run
+SHORT_HANG_S = (4.2, 6.4)
+STEP_WITHIN_S = 3.0
 SETTLE_S = 300.0
+AT_STEPS = ("checkpoint", "offsets", "commit")
 # Each segment is closed after a moment, and compacted soon; tombstones stay for longer than a restart takes.
 CHANGELOG = {
     "cleanup.policy": "compact",
@@ -45,144 +47,85 @@ CHANGELOG = {
 BROKER = {
     "durability": "fsync",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(round(SHORT_SESSION_S * 1000)),
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1000",
     "log.cleaner.backoff.ms": "300",
+    **TRANSACTIONS,
 }
 
 
-def row_of(key: str, value: bytes) -> str:
-    """The row that an input record changes: one record or two change it, then it is left alone."""
-    number = int(value.rstrip(b".")[2:])
-    return f"{key}-{number // 12}"
-
-
-def toggling_app() -> App:
-    """Counts the records of each row; every other record deletes the row from a second table, the others set it."""
-    app = App(APP, checkpoint_interval_ms=200)
-    totals = app.Table("totals", default=int)
-    odd = app.Table("odd")
-
-    @app.agent(app.topic(TOPIC))
-    async def toggle(stream: Any) -> None:
-        async for event in stream.events():
-            row = row_of(event.key.decode(), event.value)
-            totals[row] += 1
-            if row in odd:
-                del odd[row]
-            else:
-                odd[row] = event.offset
-
-    return app
-
-
-def folded(records: list[Stored]) -> dict[tuple[str, str], int]:
-    """What the app's tables hold after these records."""
-    tables: dict[tuple[str, str], int] = {}
-    for each in records:
-        row = row_of(each.key, each.value)
-        tables["totals", row] = tables.get(("totals", row), 0) + 1
-        if tables.pop(("odd", row), None) is None:
-            tables["odd", row] = each.offset
-    return tables
-
-
-class Reader:
-    """Reads the changelog and compares it with the input."""
-
-    def __init__(self, sim: Simulation, process: Process, broker: BrokerHost) -> None:
-        self.sim = sim
-        self.broker = broker
-        self.client = Client(broker.address, client_id="reader", runtime=process.runtime)
-        self.positions: dict[int, int] = {}
-
-    async def look(self) -> bool:
-        """Whether all input has been processed. Raises AssertionError when tables and positions do not agree."""
-        committed = await table_reader.read(self.client, APP)
-        positions = committed.positions.get(TOPIC, {})
-        complete = True
-        for index in range(PARTITIONS):
-            position = positions.get(index, 0)
-            assert position >= self.positions.get(index, 0), f"the position of task {index} went back to {position}"
-            self.positions[index] = position
-            records = values_in(self.broker.partition(TOPIC, index), index)
-            complete = complete and position == len(records)
-            want = folded(records[:position])
-            found = {(row.table, row.key): row.value for row in committed.rows if row.task == index}
-            differ = {each: (found.get(each), want.get(each)) for each in found.keys() | want.keys()}
-            differ = {each: both for each, both in sorted(differ.items()) if both[0] != both[1]}
-            assert not differ, f"task {index} at position {position}: (found, wanted) {differ}"
-        self.sim.counters["looks"] += 1
-        return complete
-
-    async def until_complete(self) -> None:
-        deadline = self.sim.loop.time() + SETTLE_S
-        while not await retried_look(self):
-            assert self.sim.loop.time() < deadline, f"the app stays at {self.positions}"
-            await asyncio.sleep(2.0)
-
-
-async def retried_look(reader: Reader) -> bool:
-    """A look that is disturbed is done again; one that finds something wrong is not."""
-    deadline = reader.sim.loop.time() + SETTLE_S
-    while True:
-        try:
-            return await reader.look()
-        except AssertionError:
-            raise
-        except ChangelogError as error:
-            raise AssertionError(f"the changelog cannot be read: {error}") from error
-        except Exception as error:
-            assert reader.sim.loop.time() < deadline, f"the changelog cannot be read: {error!r}"
-        await asyncio.sleep(0.3)
-
-
 class Hangs:
-    """Cuts workers off from the broker: at any moment, or as they begin a checkpoint, which is under way then until
-    they come back."""
+    """Makes workers hang: at any moment, or as they come to a step of a commit, or just after they have asked for it.
+    peers: machines that those that are cut off do not reach. for_s: how long those that are not cut off hang."""
 
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Simulation, peers: Sequence[str], for_s: tuple[float, float] = HANG_S) -> None:
         self.sim = sim
-        self.hung: dict[str, None] = {}  # names of machines
-        self._awaited: asyncio.Future[None] | None = None
+        self.peers = peers
+        self.for_s = for_s
+        self.names: list[str] = []  # of machines of workers
+        self.hung: dict[str, None] = {}
+        self._awaited: tuple[str, asyncio.Future[None]] | None = None
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        real_checkpoint, real_check = Task.checkpoint, Task.advance_and_check
+        real_checkpoint, real_offsets, real_commit = Task.checkpoint, Producer.send_offsets, Producer.commit_transaction
 
         def checkpoint(task: Task) -> Checkpoint:
-            process = PROCESS.get()
-            if self._awaited is not None and process is not None and process.machine.name not in self.hung:
-                self._cut_off(process.machine.name)
-                self._awaited.set_result(None)
-                self._awaited = None
+            self._at("checkpoint")
             return real_checkpoint(task)
 
-        def advance_and_check(task: Task, offsets: Sequence[int]) -> bool:
-            found = real_check(task, offsets)
-            self.sim.counters["stopped_for_others"] += not found
-            return found
+        async def send_offsets(producer: Producer, *given: Any) -> None:
+            self._at("offsets")
+            await real_offsets(producer, *given)
+
+        async def commit_transaction(producer: Producer) -> None:
+            self._at("commit")
+            await real_commit(producer)
 
         with (
             mock.patch.object(Task, "checkpoint", checkpoint),
-            mock.patch.object(Task, "advance_and_check", advance_and_check),
+            mock.patch.object(Producer, "send_offsets", send_offsets),
+            mock.patch.object(Producer, "commit_transaction", commit_transaction),
         ):
             yield
 
-    async def one_more(self, hosts: list[StreamHost]) -> None:
+    def _at(self, step: str) -> None:
+        process = PROCESS.get()
+        if process is None or self._awaited is None or self._awaited[0] != step:
+            return
+        name, (_, reached) = process.machine.name, self._awaited
+        if name in self.names and name not in self.hung:
+            self._awaited = None
+            self.hung[name] = None
+            self.sim.counters[f"hung_at_{step}"] += 1
+            # The request may be there, and its answer not.
+            self.sim.loop.call_later(self.sim.random.choice((0.0, 0.0, 0.001, 0.003)), self._hang, name)
+            reached.set_result(None)
+
+    async def one_more(self, hosts: Sequence[StreamHost]) -> None:
         """One of those who do not hang yet hangs."""
         if self.sim.random.random() < 0.8:
-            self._awaited = self.sim.loop.create_future()
+            reached: asyncio.Future[None] = self.sim.loop.create_future()
+            self._awaited = (self.sim.random.choice(AT_STEPS), reached)
             try:
-                await asyncio.wait_for(self._awaited, CHECKPOINT_WITHIN_S)
+                await asyncio.wait_for(reached, STEP_WITHIN_S)
                 return
             except TimeoutError:  # such as when there is nothing left to be processed
                 self._awaited = None
         left = [host.machine.name for host in hosts if host.machine.name not in self.hung]
-        self._cut_off(self.sim.random.choice(left))
+        if left:
+            name = self.sim.random.choice(left)
+            self.hung[name] = None
+            self._hang(name)
 
-    def _cut_off(self, name: str) -> None:
-        self.hung[name] = None
-        self.sim.network.partition([name], ["broker"])
+    def _hang(self, name: str) -> None:
         self.sim.counters["hung"] += 1
+        if self.sim.random.random() < 0.3:
+            self.sim.machine(name).hang(self.sim.random.uniform(*self.for_s))
+        else:
+            self.sim.network.partition([name], self.peers)
 
     def end(self) -> None:
         self.hung.clear()
@@ -194,7 +137,7 @@ async def hang(sim: Simulation, hosts: list[StreamHost], hangs: Hangs) -> None:
     chance = sim.random
     for _ in range(chance.randint(1, len(hosts) - 1)):
         await hangs.one_more(hosts)
-        await asyncio.sleep(chance.uniform(*HANG_S))
+        await asyncio.sleep(chance.uniform(*SHORT_HANG_S))
         if chance.random() < 0.3:
             chance.choice(hosts).machine.kill()
     hangs.end()
@@ -202,27 +145,32 @@ async def hang(sim: Simulation, hosts: list[StreamHost], hangs: Hangs) -> None:
 
 
 async def zombies(sim: Simulation) -> None:
-    hangs = Hangs(sim)
-    with hangs.watched():
+    hangs = Hangs(sim, ["broker"], SHORT_HANG_S)
+    with counted(sim), hangs.watched():
         await run_app(sim, hangs)
 
 
 async def run_app(sim: Simulation, hangs: Hangs) -> None:
     chance = sim.random
+    guarantee = GUARANTEES[sim.seed % 2]
     broker = BrokerHost(sim, "broker", BROKER)
     await broker.up()
-    admin = sim.machine("admin").start()
-    await admin.outcome(create_topic(admin, broker.address, TOPIC, PARTITIONS))
-    await admin.outcome(create_topic(admin, broker.address, f"{APP}-changelog", PARTITIONS, **CHANGELOG))
-    reader = Reader(sim, admin, broker)
-    await admin.outcome(retried(reader.client.start))
-    hosts = [StreamHost(sim, f"worker{number}", broker, toggling_app) for number in range(WORKERS)]
-    workload = Workload("w", TOPIC)
-    work = produce(
-        sim, sim.machine("app"), workload, broker.address, count=chance.randint(80, 160), partitions=PARTITIONS,
-        pause_s=0.6, delivery_timeout_ms=120_000,
-    )  # fmt: skip
-    running = sim.machine("app").start().outcome(work)
+    admin = await make_topics(sim, broker)
+    changelogs = [f"{APP}-{table}-changelog" for table in TABLES]
+    for each in changelogs:
+        await admin.outcome(create_topic(admin, broker.address, each, PARTITIONS[EVENTS], **CHANGELOG))
+    logs = OneBroker(broker)
+    audit = Audit(sim, admin, logs, guarantee, PARTITIONS)
+    await admin.outcome(retried(audit.client.start))
+    protocol = PROTOCOLS[sim.seed // 2 % 2]
+    make = partial(new_app, guarantee, protocol, session_s=SHORT_SESSION_S)
+    hosts = [StreamHost(sim, f"worker{number}", logs.bootstrap, make) for number in range(WORKERS)]
+    audit.hosts = hosts
+    hangs.names = [host.machine.name for host in hosts]
+    writers = [
+        Writer(sim, topic, logs.bootstrap, count, transactional=topic == EVENTS and chance.random() < 0.3)
+        for topic, count in PARTITIONS.items()
+    ]
     await asyncio.sleep(chance.uniform(1.0, 4.0))
     for _ in range(chance.randint(1, 3)):
         await hang(sim, hosts, hangs)
@@ -237,11 +185,11 @@ async def run_app(sim: Simulation, hangs: Hangs) -> None:
             broker.kill(power=chance.random() < 0.5)
             await asyncio.sleep(chance.uniform(0.0, 1.0))
             await broker.up()
-        await admin.outcome(retried_look(reader))
-    await asyncio.wait_for(running, SETTLE_S)
-    await admin.outcome(reader.until_complete())
-    for index in range(PARTITIONS):
-        stored = batches_of(broker.partition_bytes(f"{APP}-changelog", index))
-        held = sum(len(decode_batch(each.data)) for each in stored)
-        sim.counters["compacted_away"] += stored[-1].last_offset + 1 - held
-    sim.counters["processed"] += sum(reader.positions.values())
+        await admin.outcome(audit.retried_look(SETTLE_S))
+    await asyncio.wait_for(asyncio.gather(*(each.until(30, 0.5) for each in writers)), SETTLE_S)
+    await admin.outcome(audit.until_complete(SETTLE_S))
+    for topic in changelogs:
+        for index in range(PARTITIONS[EVENTS]):
+            stored = batches_of(broker.partition_bytes(topic, index))
+            held = sum(len(decode_batch(each.data)) for each in stored)
+            sim.counters["compacted_away"] += stored[-1].last_offset + 1 - held

@@ -1,0 +1,191 @@
+"""Columns of a step's result: `orders.tumbling(60).aggregate(total=Sum("amount"), n=Count(), name="totals")`.
+
+`of` says what is taken of a value: the name of a field, of a dict or an object, or a function; without it the value
+itself. Values of which it is None are left out, as SQL leaves out nulls; where a dict lacks the field, the event fails.
+All of them are for windows, keys and groups of a table's rows; of rows there is no first and no last, as they have no
+order. Those that must know all rows of a group to take one out again say so: their `limit` is of that, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ..engine.operators import aggregations
+from ..engine.operators.aggregations import Aggregation
+from ..errors import AppError
+
+Of = str | Callable[[Any], Any] | None
+VALUES_MAX = 10_000  # default of `limit`
+
+
+class Aggregate(NamedTuple):
+    """One column. of_rows: the same for groups of a table's rows; None: they have none."""
+
+    kind: str
+    of_values: Aggregation
+    of_rows: Aggregation | None
+
+
+def taken(of: Of) -> Callable[[Any], Any] | None:
+    """A function that returns what is taken of a value. Raises AppError for what cannot be one."""
+    if of is None or callable(of):
+        return of
+    if not isinstance(of, str):
+        raise AppError(f"{of!r} is neither the name of a field nor a function of the value")
+    attribute = attrgetter(of)
+
+    def field(value: Any) -> Any:
+        return value[of] if isinstance(value, Mapping) else attribute(value)
+
+    return field
+
+
+def Count(of: Of = None) -> Aggregate:
+    """How many values."""
+    made = aggregations.count(taken(of))
+    return Aggregate("Count", made, made)
+
+
+def Sum(of: Of = None) -> Aggregate:
+    """0 of none."""
+    made = aggregations.total(taken(of))
+    return Aggregate("Sum", made, made)
+
+
+def Mean(of: Of = None) -> Aggregate:
+    """The arithmetic mean; None of none."""
+    made = aggregations.mean(taken(of))
+    return Aggregate("Mean", made, made)
+
+
+def Min(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
+    """The least; None of none. limit: rows of a group, all of which are kept."""
+    aggregations.check_limits(1, limit)
+    of_rows = aggregations.best_of_rows(taken(of), limit, is_least=True)
+    return Aggregate("Min", aggregations.least(taken(of)), of_rows)
+
+
+def Max(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
+    """The greatest; None of none. limit: rows of a group, all of which are kept."""
+    aggregations.check_limits(1, limit)
+    of_rows = aggregations.best_of_rows(taken(of), limit, is_least=False)
+    return Aggregate("Max", aggregations.greatest(taken(of)), of_rows)
+
+
+def First(of: Of = None) -> Aggregate:
+    """Of the event that came first; None of none."""
+    return Aggregate("First", aggregations.first(taken(of)), None)
+
+
+def Last(of: Of = None) -> Aggregate:
+    """Of the event that came last; None of none."""
+    return Aggregate("Last", aggregations.last(taken(of)), None)
+
+
+def Collect(of: Of = None) -> Aggregate:
+    """All, in a list, in the order in which they came."""
+    made = aggregations.collect(taken(of))
+    return Aggregate("Collect", made, made)
+
+
+def Distinct(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
+    """A list with each once, exactly, in the order in which they first came. An event with one more than `limit`
+    fails."""
+    aggregations.check_limits(1, limit)
+    made = aggregations.distinct(taken(of), limit)
+    return Aggregate("Distinct", made, made)
+
+
+def CountDistinct(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
+    """How many different ones, exactly; all are kept. An event with one more than `limit` fails."""
+    aggregations.check_limits(1, limit)
+    made = aggregations.distinct(taken(of), limit, len)
+    return Aggregate("CountDistinct", made, made)
+
+
+def TopN(
+    n: int, by: Of = None, of: Of = None, *, least: bool = False, ties: bool = False, limit: int = VALUES_MAX
+) -> Aggregate:
+    """A list of the n values with the greatest `by`, or the least, the best first; of equal ones the first that came,
+    as SQL's ROW_NUMBER. ties: with all that are equal to the last of them, as RANK. limit: of those, and rows of a
+    group, all of which are kept; an event with one more fails."""
+    aggregations.check_limits(n, limit)
+    order = taken(by) or (lambda value: value)
+    of_values = aggregations.top(n, order, taken(of), is_least=least, ties=ties, limit=limit)
+    of_rows = aggregations.top_of_rows(n, order, taken(of), is_least=least, ties=ties, limit=limit)
+    return Aggregate("TopN", of_values, of_rows)
+
+
+def Reduce(
+    function: Callable[[Any, Any], Any],
+    *,
+    initial: Callable[[], Any] | None = None,
+    merge: Callable[[Any, Any], Any] | None = None,
+    subtract: Callable[[Any, Any], Any] | None = None,
+) -> Aggregate:
+    """function(accumulator, value) over the values, in their order. initial: returns the first accumulator; without it
+    that is the first value. merge: the accumulator of two, which sessions need with an `initial`. subtract: the
+    accumulator without a value, which groups of rows need, with an `initial`."""
+    if initial is None:
+        return Aggregate("Reduce", aggregations.reduce(function), None)
+    made = Aggregation(initial, function, merge, None, subtract)
+    return Aggregate("Reduce", made, made if subtract else None)
+
+
+def aggregation(
+    step: str,
+    initial: Any,
+    add: Any,
+    columns: Mapping[str, Any],
+    *,
+    merge: Any = None,
+    subtract: Any = None,
+    result: Any = None,
+    of_rows: bool = False,
+) -> Aggregation:
+    """What the arguments of a step's `aggregate` say: an accumulator of the app's own, or columns. result: called with
+    the accumulator, or with the columns by name. Raises AppError for what cannot be."""
+    arguments = {"initial": initial, "add": add, "merge": merge, "subtract": subtract, "result": result}
+    for name, argument in arguments.items():
+        if isinstance(argument, Aggregate):
+            raise _misnamed(step, name)
+    if initial is None or add is None:
+        made = _combined(step, columns, of_rows)
+        return made if result is None else aggregations.shaped(made, lambda given: result(**given))
+    if columns:
+        raise AppError(f"step {step}: aggregate() takes columns, or initial and add, not both")
+    made = Aggregation(initial, add, merge, None, subtract)
+    return made if result is None else aggregations.shaped(made, result)
+
+
+def _combined(step: str, columns: Mapping[str, Any], of_rows: bool) -> Aggregation:
+    if not columns:
+        raise AppError(f"step {step}: aggregate() needs columns, such as n=Count(), or both initial and add")
+    parts: dict[str, Aggregation] = {}
+    for name, column in columns.items():
+        if not isinstance(column, Aggregate):
+            raise AppError(f"step {step}: column {name} is {column!r}; it must be one such as Count() or Sum('amount')")
+        part = column.of_rows if of_rows else column.of_values
+        if part is None:
+            way_out = "rows have no order, Min and Max are possible"
+            if column.kind == "Reduce":
+                way_out = "it needs an initial= and a subtract="
+            raise AppError(f"step {step}: column {name}: {column.kind} of a table's rows is not possible: {way_out}")
+        parts[name] = part
+    return aggregations.several(parts)
+
+
+def given_name(name: Any, step: str) -> str | None:
+    """`name`, unless it is a column. Raises AppError for one that is called so."""
+    if isinstance(name, Aggregate):
+        raise _misnamed(step, "name")
+    return name
+
+
+def _misnamed(step: str, name: str) -> AppError:
+    return AppError(
+        f"step {step}: a column cannot be called {name}, as an argument is: give it another name, and let result= make "
+        "what is wanted of the columns"
+    )

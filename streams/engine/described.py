@@ -1,0 +1,32 @@
+"""What the tables of an app are, as its changelogs keep it, to be compared with what they are later. Pure.
+
+Only what the meaning of rows depends on is in it: which step makes them, and the lengths of its windows. How long
+windows wait for late events, or rows are kept, may change at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+_COMPARED_ELSEWHERE = ("version", "part")
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What rows of one version of a table were made by, and are made by now, where that is not the same. What an
+    earlier release did not keep is not known to differ."""
+    fields = [name for name in {**before, **now} if name not in _COMPARED_ELSEWHERE and before]
+    return [
+        f"{name} was {before.get(name, 'none')}, and is {now.get(name, 'none')}"
+        for name in fields
+        if before.get(name) != now.get(name)
+    ]
+
+
+def digest_of(topics: Iterable[str], tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of a sub-topology: what it reads, and what its tables are."""
+    said = orjson.dumps([sorted(topics), dict(tables)], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(said).hexdigest()[:16]

@@ -1,0 +1,472 @@
+"""The graph of an app's operators, and the part of it that a task runs. Pure.
+
+Nodes are added in an order in which each follows its inputs. A topic that a `group_by` writes and reads cuts the graph:
+what is behind it is another part, with tasks of its own. `Graph.readers` says what belongs together, for `Topology`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import accumulate
+from typing import Any
+
+from ..errors import AppError
+from .event import NO_WATERMARK, Event
+from .operators.operator import Context, Failed, Operator, raise_failed
+from .operators.table_sources import TableSource
+from .partitioning import KeyRule
+from .stores.store import Store
+from .tables import TableSpec
+from .time import Clocks, Lacking, Watermarks
+from .topology import Reader
+
+
+class Kind(Enum):
+    """What a node is: a topic that is read, an operator, or the end of a chain."""
+
+    TOPIC = "topic"
+    OPERATOR = "operator"
+    SINK = "sink"  # its events are written to `topic`
+    REPARTITION = "repartition"  # the same, and `topic` is one of the app that another part reads
+    AGENT = "agent"  # its events go to an agent
+
+
+_OF_ROWS = ("size_ms", "step_ms", "gap_ms", "before_ms", "after_ms")  # fields of windows that rows depend on
+ENDS = (Kind.SINK, Kind.REPARTITION, Kind.AGENT)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a node."""
+
+    node: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """inputs: by port, the outputs that it reads. make: returns the operator, once for each task. specs: its tables.
+    topics: of a topic node, those that are read; of a sink or a repartition, the one that is written. reads: tables of
+    other nodes or of the app; global_tables: those that are in all tasks. is_joining: its inputs must be
+    co-partitioned, and come in the order of their times. partitions: of a repartition's topic; None: as many as its
+    inputs have, or as `sized_as`, a table. partitioner: by which a sink or a repartition writes; None: its topic's.
+    place: where in it an event goes, of so many; None: by its key."""
+
+    name: str
+    kind: Kind
+    inputs: tuple[tuple[Output, ...], ...] = ()
+    make: Callable[[], Operator] | None = None
+    specs: tuple[TableSpec, ...] = ()
+    topics: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    global_tables: tuple[str, ...] = ()
+    is_joining: bool = False
+    partitions: int | None = None
+    partitioner: KeyRule | None = None
+    sized_as: str | None = None
+    place: Callable[[Event, int], int | None] | None = None
+
+    @property
+    def sources(self) -> list[Output]:
+        return [output for port in self.inputs for output in port]
+
+
+def made_by(operator: Operator) -> dict[str, Any]:
+    """What makes the rows of an operator's tables."""
+    windows = getattr(operator, "windows", None)
+    said: dict[str, Any] = {"step": type(operator).__name__}
+    return said | {name: getattr(windows, name) for name in _OF_ROWS if hasattr(windows, name)}
+
+
+def part_of(nodes: Iterable[Node]) -> str:
+    """The name of nodes that hang together: of the topics that they read."""
+    return "+".join(sorted({topic for node in nodes if node.kind is Kind.TOPIC for topic in node.topics}))
+
+
+@dataclass
+class Graph:
+    """All nodes of an app, and their tables, by name."""
+
+    app: str
+    nodes: dict[str, Node] = field(default_factory=dict)
+    specs: dict[str, TableSpec] = field(default_factory=dict)  # the tables of all operators
+
+    def add(self, node: Node) -> None:
+        """Raises AppError for a name, or a table, that another node has."""
+        if node.name in self.nodes:
+            raise AppError(
+                f"app {self.app}: two steps are called {node.name}, which is made of what they do and what they read. "
+                "Give one of them a name=, which must stay the same: tables and topics are named after it"
+            )
+        for spec in node.specs:
+            if spec.name in self.specs:
+                raise AppError(
+                    f"app {self.app}: step {node.name} would have table {spec.name}, which another step has: give it "
+                    "another name="
+                )
+            self.specs[spec.name] = spec
+        self.nodes[node.name] = node
+
+    def readers(self) -> list[Reader]:
+        """One for each part of the graph that hangs together: the topics that it reads, and all its tables."""
+        return [self.reader(part) for part in self.parts()]
+
+    def tables(self) -> dict[str, TableSpec]:
+        """The tables of all operators, by name, with what they belong to."""
+        for part in self.parts():
+            name = part_of(part)
+            for node in part:
+                for spec in node.specs:
+                    spec.part = name
+                    spec.made_by = {} if node.make is None else made_by(node.make())
+        return dict(self.specs)
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node reads this one."""
+        return any(output.node == name for node in self.nodes.values() for output in node.sources)
+
+    def reader(self, part: Sequence[Node], more_tables: Sequence[str] = ()) -> Reader:
+        """What a part reads. more_tables: that it uses besides those of its nodes."""
+        topics = [topic for node in part if node.kind is Kind.TOPIC for topic in node.topics]
+        tables = [spec.name for node in part for spec in node.specs]
+        reads = [table for node in part for table in node.reads]
+        name = next((node.name for node in part if node.kind is not Kind.TOPIC), part[0].name)
+        return Reader(
+            name,
+            tuple(dict.fromkeys(topics)),
+            tuple(dict.fromkeys([*tables, *reads, *more_tables])),
+            any(node.is_joining for node in part),
+        )
+
+    def parts(self) -> list[list[Node]]:
+        """The nodes that hang together by inputs, or by tables of each other, each in the order of their declaration.
+        Topics that nothing reads are left out."""
+        parent = {name: name for name in self.nodes}
+
+        def root(name: str) -> str:
+            while parent[name] != name:
+                parent[name] = name = parent[parent[name]]
+            return name
+
+        owners = {spec.name: node.name for node in self.nodes.values() for spec in node.specs}
+        for node in self.nodes.values():
+            tied = [output.node for output in node.sources] + [owners[table] for table in node.reads if table in owners]
+            for other in tied:
+                parent[root(node.name)] = root(other)
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes.values():
+            found.setdefault(root(node.name), []).append(node)
+        return [part for part in found.values() if any(node.kind is not Kind.TOPIC for node in part)]
+
+
+def awaited_topics(parts: Sequence[Sequence[Node]]) -> dict[str, frozenset[str]]:
+    """The topics of which the watermark of each node is made: all that its part reads, with two exceptions.
+
+    Where parts write topics for each other in a circle, as those of a foreign key join do, each would wait for itself.
+    A node waits for such a topic only if its events come from there. And events that only go through the part, to a
+    topic of the app, have nothing to do with the others that it reads.
+    """
+    reads = [frozenset(topic for node in part if node.kind is Kind.TOPIC for topic in node.topics) for part in parts]
+    written = [
+        frozenset(topic for node in part if node.kind is Kind.REPARTITION for topic in node.topics) for part in parts
+    ]
+    behind = [{number for number, its in enumerate(reads) if its & topics} for topics in written]
+    for _ in parts:
+        for numbers in behind:
+            numbers.update(*(behind[number] for number in list(numbers)))
+    found: dict[str, frozenset[str]] = {}
+    for number, part in enumerate(parts):
+        circle = [other for other in behind[number] if number in behind[other]]
+        circular = reads[number] & _union(written[other] for other in circle)
+        owners = {spec.name: node.name for node in part for spec in node.specs}
+        come: dict[str, frozenset[str]] = {}  # node -> topics that its events come from
+        for node in part:
+            before = [output.node for output in node.sources] + [owners[name] for name in node.reads if name in owners]
+            come[node.name] = (
+                frozenset(node.topics) if node.kind is Kind.TOPIC else _union(come[name] for name in before)
+            )
+            found[node.name] = (reads[number] - circular) | (come[node.name] & circular)
+        for name in _passing(part):
+            found[name] = come[name]
+    return found
+
+
+def _passing(part: Sequence[Node]) -> set[str]:
+    """Nodes from topics to a topic of the app with nothing between them that has a table or reads one."""
+    plain: dict[str, Node] = {}
+    for node in part:
+        if not node.specs and not node.reads and all(output.node in plain for output in node.sources):
+            plain[node.name] = node
+    found: set[str] = set()
+    waiting = [node for node in plain.values() if node.kind is Kind.REPARTITION]
+    while waiting:
+        node = waiting.pop()
+        found.add(node.name)
+        waiting += [plain[output.node] for output in node.sources]
+    return found
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*sets)
+
+
+Given = dict[str, list[Event]]  # end -> its events, in order
+
+
+class _Domain:
+    """Nodes with one watermark. before_ms: what it was before the present call."""
+
+    def __init__(self, watermarks: Watermarks, context: Context) -> None:
+        self.watermarks = watermarks
+        self.before_ms = watermarks.watermark_ms
+        self.context = context
+        self.context.watermark_ms = watermarks.watermark_ms
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.context.stream_time_ms = self.watermarks.stream_time_ms
+        self.context.lacking = self.watermarks.lacking
+
+    def as_here(self, watermark_ms: int, other: _Domain) -> int:
+        """This watermark when that of another domain, whose events come here, was this one."""
+        if other is self:
+            return watermark_ms
+        return max(self.before_ms, min(watermark_ms, self.watermarks.least_beside(other.watermarks)))
+
+
+class Chain:
+    """A part of the graph in one task. Its calls return what is for sinks, repartitions and agents.
+
+    nodes: of the part, in the graph's order. stores: of all its tables. watermarks: of its nodes; others: of nodes with
+    other ones, by name. tasks: how many have this part. Nothing is written but to the stores, so a call whose changes
+    are rolled back may be made again on a new chain.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        stores: Mapping[str, Store],
+        watermarks: Watermarks,
+        partition: int = 0,
+        failed: Failed = raise_failed,
+        others: Mapping[str, Watermarks] | None = None,
+        tasks: int = 1,
+    ) -> None:
+        nodes = tuple(nodes)
+        domains = {
+            id(each): _Domain(each, Context(stores, partition, failed, tasks))
+            for each in (watermarks, *(others or {}).values())
+        }
+        self._domains = list(domains.values())
+        self._domain = {node.name: domains[id((others or {}).get(node.name, watermarks))] for node in nodes}
+        versions = self._domains[0].context.versions
+        for domain in self._domains:
+            domain.context.versions = versions
+        self.clocks = Clocks(each.watermarks for each in self._domains)
+        self.operators: dict[str, Operator] = {}
+        self._nodes = [node for node in nodes if node.kind is not Kind.TOPIC]
+        self._topics: dict[str, list[str]] = {}  # topic -> nodes that read it
+        for node in nodes:
+            if node.kind is Kind.TOPIC:
+                for topic in node.topics:
+                    self._topics.setdefault(topic, []).append(node.name)
+        for node in self._nodes:
+            if node.make is not None:
+                operator = self.operators[node.name] = node.make()
+                operator.open(self._domain[node.name].context)
+        self._holds, self._behind = self._added_holds()
+        self._one_by_one = {topic for topic, names in self._topics.items() if self._meets_its_table(names)}
+
+    def on_failure(self, failed: Failed) -> None:
+        """What is told of functions of the app that fail."""
+        for domain in self._domains:
+            domain.context.on_failed = failed
+
+    def process(self, topic: str, events: list[Event], wall_ms: int) -> Given:
+        """Events of one of the part's topics. Of several topics, a task gives runs of them in the order of time."""
+        names = self._topics.get(topic, ())
+        if not names:
+            return {}
+        home = self._domain[names[0]]
+        for domain in self._domains:
+            domain.context.wall_ms, domain.before_ms = wall_ms, domain.watermarks.watermark_ms
+            if domain is not home and domain.watermarks.has(topic):
+                _received(domain.watermarks, topic, events)
+        events = _received(home.watermarks, topic, events)
+        for domain in self._domains:
+            domain.refresh()
+        given = {Output(name): self._as_home(name, home, events) for name in names}
+        if topic not in self._one_by_one:
+            return self._run(given)
+        ends: Given = {}
+        for number, event in enumerate(events):
+            run = self._run({output: [its[number]] for output, its in given.items()}, event.watermark_ms, home)
+            for end, more in run.items():
+                ends.setdefault(end, []).extend(more)
+        if not events or events[-1].watermark_ms < home.watermarks.watermark_ms:  # heartbeats came after them
+            for end, more in self._run({}).items():
+                ends.setdefault(end, []).extend(more)
+        return ends
+
+    def complete(self, topic: str, watermark_ms: int) -> Given:
+        """A topic is complete up to this event time."""
+        self.clocks.complete(topic, watermark_ms)
+        return self.advance()
+
+    def advance(self) -> Given:
+        """Watermarks were moved by something other than events."""
+        for domain in self._domains:
+            domain.refresh()
+        return self._run({})
+
+    def tick(self, wall_ms: int, idle: Iterable[str] = ()) -> Given:
+        """The wall clock has moved. idle: topics that have had nothing to read for long enough: until their next event
+        they are not waited for, or windows of the others would not close."""
+        for topic in sorted(idle, key=self.clocks.source):  # what all of them have is complete
+            self.clocks.idle(topic)
+        for domain in self._domains:
+            domain.context.wall_ms = wall_ms
+            domain.refresh()
+        return self._run({}, wall_ms=wall_ms)
+
+    def told(self, node: str) -> tuple[int, bool, Lacking]:
+        """What is known of the events that an end has given: up to which event time they are complete, whether none of
+        its topics is waited for, and what they lack."""
+        watermarks, hold_ms = self._domain[node].watermarks, self._holds[node]
+        # What is held was given for the time watermark - hold_ms, too: the bound is exclusive.
+        complete_ms = max(watermarks.watermark_ms - hold_ms + (hold_ms > 0), NO_WATERMARK)
+        return complete_ms, watermarks.is_idle, watermarks.lacking
+
+    def save(self) -> None:
+        """Keep the watermarks, before a checkpoint."""
+        for domain in self._domains:
+            domain.watermarks.save()
+
+    def _as_home(self, name: str, home: _Domain, events: list[Event]) -> list[Event]:
+        """Events with the watermarks of a node that reads them, which may not be those of the topic's first one."""
+        domain = self._domain[name]
+        if domain is home:
+            return events
+        return [_stamped(event, domain.as_here(event.watermark_ms, home)) for event in events]
+
+    def _meets_its_table(self, topics: list[str]) -> bool:
+        """Whether events of these topic nodes come to a step that reads a table, and to the table as well, or rows of
+        the table end as time goes on. Then each must be done with before the next, or the step would see the table as
+        it is after later ones."""
+        reached = set(topics)
+        tables = {name for name, each in self.operators.items() if isinstance(each, TableSource) and each.ttl_ms}
+        for node in self._nodes:
+            if reached.intersection(output.node for output in node.sources):
+                reached.add(node.name)
+                if tables.intersection(node.reads):
+                    return True
+                tables.update(spec.name for spec in node.specs)
+        return False
+
+    def _added_holds(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How far the watermark of each node's inputs is behind the task's, and that of its outputs."""
+        behind: dict[str, int] = {}
+        found = {}
+        for node in self._nodes:
+            found[node.name] = max((behind.get(output.node, 0) for output in node.sources), default=0)
+            operator = self.operators.get(node.name)
+            behind[node.name] = found[node.name] + (operator.hold_ms if operator else 0)
+        return found, behind
+
+    def _held(self, node: Node, output: Output, events: list[Event]) -> list[Event]:
+        """The events with the watermark that the node has then: another of its inputs may be further behind."""
+        hold_ms, behind_ms = self._holds[node.name], self._behind.get(output.node, 0)
+        here, there = self._domain[node.name], self._domain[output.node]
+        if here is not there:
+            return [_stamped(event, here.as_here(event.watermark_ms + behind_ms, there) - hold_ms) for event in events]
+        further_ms = hold_ms - behind_ms
+        return [_stamped(event, event.watermark_ms - further_ms) for event in events] if further_ms else events
+
+    def _run(
+        self,
+        given: dict[Output, list[Event]],
+        watermark_ms: int | None = None,
+        of: _Domain | None = None,
+        wall_ms: int | None = None,
+    ) -> Given:
+        """All nodes once, each after its inputs: their events, then the watermark, then the clock. watermark_ms: the
+        one of a domain; None: all are what they are now."""
+        for domain in self._domains:
+            now_ms = domain.watermarks.watermark_ms
+            if watermark_ms is not None and of is not None:
+                now_ms = domain.as_here(watermark_ms, of)
+            domain.context.watermark_ms = max(now_ms, domain.context.watermark_ms)
+        ends: Given = {}
+        for node in self._nodes:
+            ports = [
+                [self._held(node, output, given[output]) for output in port if given.get(output)]
+                for port in node.inputs
+            ]
+            operator = self.operators.get(node.name)
+            if operator is None:
+                if ports[0]:
+                    ends[node.name] = _merged(ports[0])
+                continue
+            for port, events in _runs(ports):
+                _add(given, node.name, operator.process(port, events))
+            advanced_ms = self._domain[node.name].context.watermark_ms - self._holds[node.name]
+            _add(given, node.name, operator.advance(advanced_ms))
+            if wall_ms is not None:
+                _add(given, node.name, operator.tick(wall_ms))
+        return ends
+
+
+def _received(watermarks: Watermarks, topic: str, events: list[Event]) -> list[Event]:
+    """The events with their watermarks, without heartbeats."""
+    if topic in watermarks.topics_told:
+        return watermarks.receive(events)
+    watermarks.stamp(events)
+    return events
+
+
+def _add(given: dict[Output, list[Event]], name: str, outputs: tuple[list[Event], ...]) -> None:
+    for number, events in enumerate(outputs):
+        if events:
+            where = Output(name, number)
+            before = given.get(where)
+            given[where] = events if before is None else before + events
+
+
+def _stamped(event: Event, watermark_ms: int) -> Event:
+    other = event.derived(event.key, event.value)
+    other.watermark_ms = watermark_ms
+    return other
+
+
+def _runs(ports: list[list[list[Event]]]) -> list[tuple[int, list[Event]]]:
+    """The events of each port in runs. All have come of one list of events of one topic, or of time, so watermarks and
+    offsets say what was first: that their branches were processed one after the other does not change their order."""
+    waiting = [(port, events) for port, lists in enumerate(ports) for events in lists]
+    if len(waiting) < 2:
+        return waiting
+    ranked = [
+        (rank, port, event) for port, events in waiting for rank, event in zip(_ranks(events), events, strict=True)
+    ]
+    ranked.sort(key=lambda each: each[0])
+    found: list[tuple[int, list[Event]]] = []
+    for _, port, event in ranked:
+        if found and found[-1][0] == port:
+            found[-1][1].append(event)
+        else:
+            found.append((port, [event]))
+    return found
+
+
+def _merged(lists: list[list[Event]]) -> list[Event]:
+    if len(lists) == 1:
+        return lists[0]
+    return [event for _, events in _runs([lists]) for event in events]
+
+
+def _ranks(events: list[Event]) -> list[tuple[int, bool, int]]:
+    """When each event, or one before it, was caused. What time has caused, without an offset, comes before the event
+    that has moved the watermark there."""
+    caused = ((event.watermark_ms, event.offset >= 0, event.offset) for event in events)
+    return list(accumulate(caused, max))

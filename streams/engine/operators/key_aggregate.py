@@ -1,0 +1,92 @@
+"""Aggregates of all events of a key, without windows: the result is a table.
+
+A row is what is given of the accumulator. Where that is something else than the accumulator itself, accumulators are a
+table of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..event import Event
+from ..placement import BY_KEY
+from ..tables import TableSpec
+from .aggregations import Aggregation
+from .operator import (
+    LEFT_OUT,
+    SKIPPED,
+    Context,
+    Failed,
+    Outputs,
+    derived,
+    raise_failed,
+    resulting,
+    unusable_key,
+)
+from .table_sources import Change
+
+
+class KeyAggregate:
+    """Output: changes of the result, at most one a key and batch, with the time and position of the last event. Events
+    without key or value are skipped."""
+
+    outputs = 1
+    hold_ms = 0
+
+    def __init__(self, name: str, aggregation: Aggregation) -> None:
+        self.name = name
+        self.aggregation = aggregation
+        spec, self._state_spec = TableSpec(name, placement=BY_KEY), TableSpec(f"{name}-state", placement=BY_KEY)
+        self.specs: tuple[TableSpec, ...] = (spec,) if aggregation.result is None else (spec, self._state_spec)
+        self.counts = {SKIPPED: 0}
+        self._failed: Failed = raise_failed
+
+    def open(self, context: Context) -> None:
+        self._store = context.store(self.name)
+        self._accumulators = self._store if self.aggregation.result is None else context.store(self._state_spec.name)
+        self._failed = context.failed
+
+    def process(self, port: int, events: list[Event]) -> Outputs:
+        add, initial, rows = self.aggregation.add, self.aggregation.initial, self._accumulators.rows
+        touched: dict[Any, tuple[Any, Event]] = {}  # key -> accumulator, last event
+        for event in events:
+            key, value = event.key, event.value
+            if key is None or value is None:
+                self.counts[SKIPPED] += 1
+                continue
+            try:
+                before = touched.get(key)
+            except TypeError:
+                self._failed(self.name, event, unusable_key(event))
+                continue
+            try:
+                if before is not None:
+                    accumulator = add(before[0], value)
+                else:
+                    row = rows.get(key)
+                    accumulator = add(initial() if row is None else row, value)
+            except Exception as error:
+                self._failed(self.name, event, error)
+                continue
+            touched[key] = accumulator, event
+        found: list[Event] = []
+        for accumulator, event in touched.values():
+            self._change(accumulator, event, found)
+        return (found,)
+
+    def advance(self, watermark_ms: int) -> Outputs:
+        return ([],)
+
+    def tick(self, wall_ms: int) -> Outputs:
+        return ([],)
+
+    def _change(self, accumulator: Any, event: Event, found: list[Event]) -> None:
+        old, result = self._store.rows.get(event.key), self.aggregation.result
+        self._accumulators.set(event.key, accumulator)
+        if result is None:
+            found.append(derived(event, Change(old, accumulator)))
+            return
+        new = resulting(self.name, result, accumulator, event, self._failed)
+        if new is not LEFT_OUT:
+            self._store.set(event.key, new)
+            found.append(derived(event, Change(old, new)))

@@ -1,0 +1,122 @@
+"""Rows in a dict. Fast, and filled from the changelog at each start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from ...errors import ChangelogError
+from ..tables import TableSpec
+from ..versions import settled
+from .store import Change, taken_as_they_are
+
+
+class MemoryStore:
+    """A `Store`. `rows` may be read freely; writes go through `set` and `delete`."""
+
+    __slots__ = (
+        "_dirty",
+        "_immutable",
+        "_plain_keys",
+        "_restored",
+        "_rewritten",
+        "changelog_offset",
+        "marker",
+        "rows",
+        "spec",
+    )
+
+    def __init__(self, spec: TableSpec) -> None:
+        self.spec = spec
+        self.rows: dict[Any, Any] = {}
+        self._plain_keys, self._immutable = taken_as_they_are(spec)
+        self.changelog_offset = 0
+        self.marker: bytes | None = None
+        # In the order of their first change. A value that the app could change in place is encoded when it is set.
+        # None: `take_changes` encodes the row's value then, or the row is gone: it was deleted.
+        self._dirty: dict[Any, bytes | None] = {}
+        # As the changelog has them, until it is known of which version they are.
+        self._restored: dict[bytes, bytes | None] = {}
+        self._rewritten: list[Change] = []  # by a migration, since the last `take_changes`
+
+    def get(self, key: Any) -> Any:
+        try:
+            return self.rows[key]
+        except KeyError:
+            if self.spec.default is None:
+                raise
+            return self.spec.default()
+
+    def set(self, key: Any, value: Any) -> None:
+        if type(key) not in self._plain_keys:
+            key = self.spec.canonical_key(key)
+        self._dirty[key] = None if type(value) in self._immutable else self.spec.encode_value(key, value)
+        self.rows[key] = value
+
+    def delete(self, key: Any) -> None:
+        key = self.spec.canonical_key(key)
+        del self.rows[key]
+        self._dirty[key] = None
+
+    def take_changes(self) -> list[Change]:
+        dirty, self._dirty = self._dirty, {}
+        rewritten, self._rewritten = self._rewritten, []
+        spec, rows = self.spec, self.rows
+        return rewritten + [
+            (spec.encode_key(key), spec.encode_value(key, rows[key]) if value is None and key in rows else value)
+            for key, value in dirty.items()
+        ]
+
+    def confirm(self, changelog_offset: int, marker: bytes) -> None:
+        self.changelog_offset, self.marker = changelog_offset, marker
+
+    def restore(self, changes: Iterable[Change], changelog_offset: int, marker: bytes | None = None) -> None:
+        self.changelog_offset, self.marker = changelog_offset, marker or self.marker
+        if self.spec.may_change:
+            self._restored.update(changes)
+            return
+        changes = list(changes)
+        written: Any = [change for change in changes if change[1] is not None]
+        self.rows.update(self.spec.decode_rows(written))
+        if len(written) < len(changes):
+            deleted = {key for key, value in changes if value is None}
+            for key, value in {key: value for key, value in changes if key in deleted}.items():
+                if value is None:  # and was not set again
+                    self.rows.pop(self.spec.decode_key(key), None)
+
+    def look(self, key: Any) -> Any:
+        if self._restored:
+            data = self._restored.get(self.spec.encode_key(key), b"")
+            if data is None:
+                raise KeyError(key)
+            if data:
+                return self.spec.decode_value(data)
+        return self.rows[key]
+
+    def settle(self) -> None:
+        restored, self._restored = self._restored, {}
+        for key, value in restored.items():
+            if value is None:
+                with suppress(ValueError, TypeError, ChangelogError):  # of a version in which keys were something else
+                    self.rows.pop(self.spec.decode_key(key), None)
+        self.rows.update(settled(self, [(key, value) for key, value in restored.items() if value is not None]))
+
+    def migrate(self, rewrite: Callable[[Iterable[tuple[bytes, bytes]]], Iterable[Change]]) -> int:
+        encode_key, encode_value = self.spec.encode_key, self.spec.encode_value
+        known = {encode_key(key): encode_value(key, value) for key, value in self.rows.items()}
+        before = {key: value for key, value in {**known, **self._restored}.items() if value is not None}
+        self._rewritten = list(rewrite(before.items()))
+        self.rows.clear()
+        self._restored = {**before, **dict(self._rewritten)}
+        self.settle()
+        return len(self._rewritten)
+
+    def roll_back(self) -> bool:
+        return False  # it does not keep what rows were before
+
+    def close(self) -> None:
+        self.rows.clear()
+        self._dirty.clear()
+        self._restored.clear()
+        self._rewritten.clear()

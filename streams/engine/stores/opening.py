@@ -1,0 +1,46 @@
+"""Makes a table's store where its spec says: in memory, or on disk in the worker's state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ...errors import AppError
+from ..tables import DISK, MEMORY, TableSpec
+from .database import DiskMemory
+from .disk import DiskStore
+from .layout import directory_of
+from .memory import MemoryStore
+from .store import Store
+
+
+class Stores:
+    """The stores of a worker. state_dir: None if no table is on disk. wall_ms: ms since the epoch.
+
+    memory: what those on disk share, by default as `DiskMemory` has it. It needs `rocksdict`, and is made when the
+    first of them is opened.
+    """
+
+    def __init__(
+        self, app: str, state_dir: Path | None, wall_ms: Callable[[], int], memory: DiskMemory | None = None
+    ) -> None:
+        self._app = app
+        self._state_dir = state_dir
+        self._wall_ms = wall_ms
+        self._memory = memory
+
+    def open(self, spec: TableSpec, partition: int, changelog: str) -> Store:
+        """changelog: names the partition that the rows are from for ever, such as `<topic id>-<partition>`.
+
+        Raises AppError if the app cannot have such a table, StoreError if its directory cannot be used.
+        """
+        if spec.store == MEMORY:
+            return MemoryStore(spec)
+        if spec.store != DISK:
+            raise AppError(f"table {spec.name}: store '{spec.store}' is not known; there are '{MEMORY}' and '{DISK}'")
+        if self._state_dir is None:
+            raise AppError(f"table {spec.name} is on disk: name the directory that state is in")
+        if self._memory is None:
+            self._memory = DiskMemory()
+        directory = directory_of(self._state_dir, self._app, spec.name, partition)
+        return DiskStore(spec, directory, changelog, self._memory, self._wall_ms)

@@ -1,0 +1,147 @@
+"""Copies of tables of tasks that run elsewhere: standbys, and those of tasks that are about to move here.
+
+They follow the changelogs, up to what is committed. A task that begins here takes its copy over, and reads only what is
+missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...client import Client, Consumer, TopicPartition
+from ...client.errors import ClientError
+from ...protocol import records
+from ...protocol.errors import KafkaError
+from ..engine.checkpoint import as_read
+from ..engine.stores.store import Store
+from ..engine.task import TaskId
+from ..errors import StreamsError
+from .freshness import Freshness
+
+log = logging.getLogger("isthmus.streams")
+
+POLL_MS = 500
+
+
+class Copies:
+    """changelog: topic of a table; new_stores: makes the stores of a task, by table; caught_up: called when a task's
+    copy has read everything that there was."""
+
+    def __init__(
+        self,
+        client: Client,
+        changelog: Callable[[str], str],
+        new_stores: Callable[[TaskId], dict[str, Store]],
+        caught_up: Callable[[TaskId], None],
+    ) -> None:
+        self._client = client
+        self._changelog = changelog
+        self._new_stores = new_stores
+        self._caught_up = caught_up
+        self.stores: dict[TaskId, dict[str, Store]] = {}
+        self._consumer: Consumer | None = None
+        self._freshness = Freshness()
+        self._following: asyncio.Task[None] | None = None
+        self._behind: dict[TaskId, None] = {}  # not caught up yet
+
+    def keep(self, ids: Iterable[TaskId], given: Mapping[TaskId, dict[str, Store]]) -> None:
+        """Have copies of these tasks, and of no others. given: stores of tasks that have just ended here, with nothing
+        that is not committed."""
+        wanted = dict.fromkeys(ids)
+        for id in [id for id in self.stores if id not in wanted]:
+            _close(self.stores.pop(id))
+        for id in wanted:
+            if id not in self.stores:
+                self.stores[id] = given[id] if id in given else self._new_stores(id)
+                self._behind[id] = None
+        for id, stores in given.items():
+            if self.stores.get(id) is not stores:
+                _close(stores)
+        self._follow()
+
+    def take(self, id: TaskId) -> dict[str, Store] | None:
+        """Give up the copy of a task that begins here."""
+        found = self.stores.pop(id, None)
+        if found is not None:
+            self._follow()
+        return found
+
+    def whole_at(self, id: TaskId) -> float | None:
+        """Loop time at which a copy had all that was committed the last time; None: never yet."""
+        if id not in self.stores:
+            return None
+        return self._freshness.whole_at(TopicPartition(self._changelog(each), id.partition) for each in self.stores[id])
+
+    def lags(self) -> dict[TaskId, int]:
+        """Rows that each copy is behind, as far as is known."""
+        return {id: lag for id in self.stores if (lag := self._lag(id)) is not None}
+
+    async def close(self) -> None:
+        self.keep((), {})
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        if self._consumer is not None:
+            await self._consumer.close()
+
+    def _places(self) -> dict[TopicPartition, tuple[TaskId, str]]:
+        return {
+            TopicPartition(self._changelog(table), id.partition): (id, table)
+            for id, stores in self.stores.items()
+            for table in stores
+        }
+
+    def _follow(self) -> None:
+        self._behind = {id: None for id in self._behind if id in self.stores}
+        places = self._places()
+        self._freshness.forget(places)
+        if self._consumer is None:
+            if not places:
+                return
+            self._consumer = Consumer(self._client, auto_offset_reset="earliest", isolation="read_committed")
+        self._consumer.assign({tp: self.stores[id][table].changelog_offset for tp, (id, table) in places.items()})
+        if places and (self._following is None or self._following.done()):
+            name = f"{self._client.client_id} follows changelogs"
+            self._following = asyncio.get_running_loop().create_task(self._run(self._consumer), name=name)
+
+    async def _run(self, consumer: Consumer) -> None:
+        while places := self._places():
+            try:
+                found = await consumer.poll_batches(POLL_MS)
+            except (KafkaError, ClientError) as error:
+                if not self._places():  # the last copy has ended meanwhile
+                    return
+                log.warning("copies of tables are not followed for now: %s", error)
+                await asyncio.sleep(POLL_MS / 1000)
+                continue
+            places = self._places()
+            for batches in found:
+                if batches.tp not in places:
+                    continue
+                id, table = places[batches.tp]
+                try:
+                    columns: Any = records.decode_lists(batches.records, from_offset=batches.from_offset)
+                    rows, marker = as_read(columns[2], columns[3], f"{batches.tp.topic}-{batches.tp.partition}")
+                    self.stores[id][table].restore(rows, batches.next_offset, marker)
+                except (KafkaError, StreamsError) as error:
+                    log.error("the copy of task %s is given up: %s", id, error)
+                    self.take(id)
+            self._freshness.look(consumer)
+            for id in list(self._behind):
+                if self._lag(id) == 0:
+                    del self._behind[id]
+                    self._caught_up(id)
+
+    def _lag(self, id: TaskId) -> int | None:
+        if self._consumer is None:
+            return None
+        lags = [self._consumer.lag(TopicPartition(self._changelog(table), id.partition)) for table in self.stores[id]]
+        return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+
+def _close(stores: Mapping[str, Store]) -> None:
+    for store in stores.values():
+        store.close()

@@ -1,0 +1,72 @@
+"""Which worker has a key: by the key's partition, and by what the group's leader has told of who runs which task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...client.joining import CONSUMER
+from ..api.routing import NoOwner
+from ..engine.codecs import encode_key
+from ..engine.key_text import readings
+from ..engine.partitioning import partition_of
+from ..engine.task import TaskId
+from .worker import StreamWorker
+
+
+class GroupOwners:
+    """`Owners` of a worker.
+
+    A table's rows are where the records are from which they came. So a key of a table is taken for the key of records:
+    the same text or bytes. Where an app's tables have other keys than its records, a row that is here is found, and
+    others are looked for in the wrong place.
+    """
+
+    def __init__(self, worker: StreamWorker) -> None:
+        self.worker = worker
+
+    def owner_url(self, table: str, key: Any) -> str | None:
+        if table in self.worker.app.global_tables:
+            return None  # each worker has all rows
+        subtopology = self.worker.layout.topology.of_table(table)
+        if subtopology is None:
+            raise NoOwner(f"no agent was seen to use table {table}")
+        spec = self.worker.app.all_tables()[table]
+        wanted = readings(key, spec.key_type) if isinstance(key, str) else [key]
+        if any(each in store.rows for store in self.worker.stores(table) for each in wanted):
+            return None
+        return self.url_of(self.task_of(table, key))
+
+    def task_of(self, table: str, key: Any) -> TaskId:
+        """The task that has the row of a key. Raises NoOwner where it is not known."""
+        subtopology = self.worker.layout.topology.of_table(table)
+        if subtopology is None:
+            raise NoOwner(f"no agent was seen to use table {table}")
+        return self._task(subtopology.name, key, self.worker.layout.tables[table])
+
+    def topic_owner_url(self, topic: str, key: Any) -> str | None:
+        if topic not in self.worker.layout.topics:
+            raise NoOwner(f"the app reads no topic {topic}")
+        count = len(self.worker.client.partitions(topic))
+        return self.url_of(self._task(self.worker.layout.topology.of_topic(topic).name, key, count))
+
+    def url_of(self, task: TaskId) -> str | None:
+        """Of the worker that runs a task; None: this one. Raises NoOwner."""
+        if task in self.worker.running:
+            return None
+        url = self.worker.told.owners.get(task)
+        if not url or url == self.worker.url:
+            if self.worker.app.conf.group_protocol == CONSUMER:
+                raise NoOwner(
+                    f"task {task} is elsewhere, and with group_protocol='consumer' no worker is told where: ask each"
+                )
+            raise NoOwner(f"no worker with a web server is known that has task {task}: try again later")
+        return url
+
+    def _task(self, subtopology: str, key: Any, partitions: int) -> TaskId:
+        data = encode_key(key)
+        if data is None or not partitions:
+            raise NoOwner("the number of partitions is not known yet")
+        partition = partition_of(data, partitions, self.worker.layout.rule_of(subtopology))
+        if partition is None:
+            raise NoOwner(f"the topics of {subtopology} are not partitioned by key")
+        return TaskId(subtopology, partition)

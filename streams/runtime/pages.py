@@ -1,0 +1,145 @@
+"""The pages that every worker has: a live view at /, its JSON, tables by key, health and metrics.
+
+`/table` and `/router` are Faust's paths for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from ..api.app import App
+from ..api.routing import ROUTED
+from ..api.web import NotFound, ServiceUnavailable, ValidationError, dumped
+from .lookup import Forward, Lookup, NoRow, Row
+from .status import CONTENT_TYPE, metrics, shown, tables, why_not_ready
+from .worker import StreamWorker
+
+ROWS_MAX = 1_000  # of a table, in one answer
+PAGE = Path(__file__).with_name("page.html")
+
+
+class Pages:
+    """Handlers of aiohttp's, for the pages of one worker."""
+
+    def __init__(self, app: App, worker: StreamWorker | None) -> None:
+        self.app = app
+        self.worker = worker
+
+    def routes(self) -> Iterator[tuple[str, Any]]:
+        """(path, handler); all are GET."""
+        conf = self.app.conf
+        yield "/", self.index
+        yield "/api/status", self.status
+        yield "/health", self.health
+        if conf.web_metrics_enabled:
+            yield "/metrics", self.metrics
+        if conf.web_tables_enabled:
+            yield "/tables", self.tables
+            yield "/tables/{name}", self.table
+            yield "/table/", self.tables
+            yield "/table/{name}/", self.table
+            yield "/table/{name}/{key}/", self.table
+            yield "/router/", self.owners
+            yield "/router/{name}/{key}/", self.owner
+
+    async def index(self, request: web.Request) -> web.Response:
+        return web.Response(body=PAGE.read_bytes(), content_type="text/html", charset="utf-8")
+
+    async def status(self, request: web.Request) -> web.Response:
+        return _json(shown(self.app, self.worker))
+
+    async def health(self, request: web.Request) -> web.Response:
+        """200 if all tasks run, 503 with the reason otherwise."""
+        why = why_not_ready(self.worker)
+        return web.Response(text=f"{why or 'ready'}\n", status=503 if why else 200)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=metrics(self.app, self.worker).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def tables(self, request: web.Request) -> web.Response:
+        return _json(list(tables(self.app, self.worker)))
+
+    async def table(self, request: web.Request) -> web.Response:
+        """With ?key=: the row, from the worker that has it, or from a copy that is at most ?max_staleness_ms= old. Else
+        rows of this worker, up to ?limit=."""
+        name = self._table(request)
+        key = request.match_info.get("key", request.query.get("key"))
+        if key is None:
+            return self._rows(name, request)
+        bound_ms = self._bound_ms(request)
+        if self.worker is None:
+            raise NotFound(f"table {name} has no row {key}", table=name, key=key)
+        forward = None if ROUTED in request.headers else self._forward(request)
+        try:
+            found = await Lookup(self.worker).row(name, key, bound_ms, forward)
+        except NoRow as error:
+            raise NotFound(
+                f"table {name} has no row {key}", table=name, key=key, staleness_ms=error.staleness_ms
+            ) from None
+        if not isinstance(found, Row):
+            answer: web.Response = found
+            return answer
+        return _json({"table": name, **found._asdict(), "worker": self._url()})
+
+    def _forward(self, request: web.Request) -> Forward | None:
+        forward = self.app.router.forward
+        return None if forward is None else lambda url: forward(url, request)
+
+    def _bound_ms(self, request: web.Request) -> int | None:
+        said = request.query.get("max_staleness_ms")
+        if said is None or said.isdecimal():
+            return None if said is None else int(said)
+        raise ValidationError(f"max_staleness_ms is {said!r}, but must be a number of milliseconds")
+
+    def _rows(self, name: str, request: web.Request) -> web.Response:
+        said = request.query.get("limit", "100")
+        if not said.isdecimal() or not 0 < int(said) <= ROWS_MAX:
+            raise ValidationError(f"limit is {said!r}, but must be from 1 to {ROWS_MAX}")
+        stores = self.worker.stores(name) if self.worker is not None else []
+        rows = (
+            {"key": key, "value": store.rows[key]} for store in stores for key in list(islice(store.rows, int(said)))
+        )
+        return _json(
+            {
+                "table": name,
+                "worker": self._url(),
+                "rows_here": sum(len(store.rows) for store in stores),
+                "rows": list(islice(rows, int(said))),
+            }
+        )
+
+    async def owners(self, request: web.Request) -> web.Response:
+        """Which worker runs each task."""
+        if self.worker is None:
+            return _json({})
+        known = {str(id): url for id, url in sorted(self.worker.told.owners.items())}
+        return _json(known | {str(id): self._url() for id in sorted(self.worker.running)})
+
+    async def owner(self, request: web.Request) -> web.Response:
+        """The URL of the worker that has a key."""
+        try:
+            url = self.app.router.key_store(self._table(request), request.match_info["key"])
+        except LookupError as error:
+            raise ServiceUnavailable(str(error)) from error
+        return _json(url or self._url())
+
+    def _table(self, request: web.Request) -> str:
+        name = request.match_info["name"]
+        if name not in (known := self.app.all_tables()):
+            raise NotFound(f"app {self.app.id} has no table {name}", tables=sorted(known))
+        return name
+
+    def _url(self) -> str:
+        return self.app.conf.canonical_url
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=dumped(value), status=status, content_type="application/json", charset="utf-8")
+
+
+__all__ = ["ROUTED", "Pages"]

@@ -1,0 +1,82 @@
+"""A task's checkpoints, and where it goes on."""
+
+import pytest
+
+from isthmus.streams.engine.checkpoint import MARKER, Marker, Position, Row
+from isthmus.streams.engine.stores.memory import MemoryStore
+from isthmus.streams.engine.tables import TableSpec
+from isthmus.streams.engine.task import Task, TaskId
+from isthmus.streams.errors import ChangelogError, ChangeRefused
+
+
+def new_task(*tables: str, **restored: Marker | None) -> Task:
+    """With stores of these tables; restored: with what their changelogs end with."""
+    stores = {name: MemoryStore(TableSpec(name)) for name in (*tables, *restored)}
+    task = Task("app", TaskId("in", 3), stores)
+    for name, each in restored.items():
+        stores[name].restore([], 1, None if each is None else each.encode())
+    task.restored()
+    return task
+
+
+def marker(number: int, offset: int, *tables: str) -> Marker:
+    return Marker("app", number, tables, {"in": Position(offset, 1)}, {"in": "id"}, table={"version": 1})
+
+
+def test_a_checkpoint_has_what_changed_and_a_marker_in_each_table():
+    task = new_task("t", "u")
+    task.bind_topic_id("in", "id")
+    assert not task.changed
+    task.stores["t"].set("k", 1)
+    task.mark_processed("in", Position(5, 1))
+    assert task.changed
+    made = task.checkpoint()
+    said = Row(MARKER, marker(1, 5, "t", "u").encode())
+    assert (made.task, made.positions) == (task, {"in": Position(5, 1)})
+    assert made.rows == {"t": [Row(b'"k"', b"1"), said], "u": [said]}
+    assert not task.changed
+    task.mark_processed("in", Position(6, 1))
+    assert made.positions == {"in": Position(5, 1)}  # of what stood then
+    again = task.checkpoint()
+    assert again.rows["t"] == again.rows["u"] == [Row(MARKER, marker(2, 6, "t", "u").encode())]
+
+
+def test_a_store_is_told_up_to_where_the_changelog_has_it():
+    task = new_task("t")
+    made = task.checkpoint()
+    task.confirm(made, {"t": 17})
+    assert (task.stores["t"].changelog_offset, task.stores["t"].marker) == (17, made.markers["t"])
+
+
+def test_another_apps_changelog_is_refused():
+    with pytest.raises(ChangelogError, match="the changelog of table t, partition 3, has a marker of app other"):
+        new_task(t=Marker("other", 1))
+
+
+def test_it_goes_on_from_the_marker():
+    task = new_task("new", t=marker(4, 9, "t"))
+    assert (task.positions, task.topic_ids) == ({"in": Position(9, 1)}, {"in": "id"})
+    assert Marker.decode(task.checkpoint().rows["new"][-1].value, "app", "").number == 5
+
+
+def test_a_task_without_any_marker_knows_no_position():
+    assert new_task("t").positions == {}
+
+
+def test_tables_of_different_checkpoints_are_refused():
+    """Rows would include other input than the positions say."""
+    with pytest.raises(ChangelogError, match="task in-3 of app app: the changelog of table u ends with checkpoint 3, "):
+        new_task(t=marker(4, 9, "t", "u"), u=marker(3, 7, "t", "u"))
+
+
+def test_a_table_that_comes_back_after_checkpoints_without_it_lacks_records():
+    with pytest.raises(ChangeRefused, match="table u has the records of in up to offset 7, and table t up to 9"):
+        new_task(t=marker(4, 9, "t"), u=marker(3, 7, "t", "u"))
+    assert new_task(t=marker(4, 9, "t"), u=marker(3, 9, "t", "u")).positions == {"in": Position(9, 1)}
+
+
+def test_a_topic_of_the_same_name_is_told_from_the_one_that_the_state_is_of():
+    task = new_task(t=marker(1, 5, "t"))
+    assert task.bind_topic_id("in", "id") and not task.bind_topic_id("in", "another")
+    assert task.topic_ids == {"in": "id"}
+    assert task.bind_topic_id("more", "x") and task.topic_ids["more"] == "x"

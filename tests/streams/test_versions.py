@@ -1,0 +1,257 @@
+"""An app's code changes while its state lives: each version of it takes over the changelogs of the one before."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from isthmus.streams import DROP, App, ChangeRefused, TestDriver
+
+
+def ran(app: App, before: TestDriver | None = None, *records: tuple[str, str, int]) -> TestDriver:
+    """What an app makes of records (topic, key, value), from what another version has left, with a commit."""
+    driver = TestDriver(app, topics=None if before is None else copy.deepcopy(before.topics))
+    try:
+        for topic, key, value in records:
+            driver.send(topic, key=key.encode(), value=b"%d" % value, timestamp_ms=value * 1000)
+        driver.commit()
+    finally:
+        driver.close()
+    return driver
+
+
+def changelog(driver: TestDriver, table: str) -> list[tuple[bytes | None, bytes | None]]:
+    return [(each.key, each.value) for each in driver.topics.records(driver.app.changelog_topic(table), 0)]
+
+
+def sums(version: int = 1, **options: Any) -> tuple[App, Any]:
+    """Version 1 has numbers, version 2 has a dict with the number in it."""
+    app = App("sums")
+    table = app.Table("sums", default=int if version == 1 else dict, version=version, **options)
+
+    @app.agent(app.topic("in"))
+    async def add(stream: Any) -> None:
+        async for key, value in stream.items():
+            key = key.decode()
+            table[key] = table[key] + value if version == 1 else {"sum": table[key].get("sum", 0) + value}
+
+    return app, table
+
+
+def test_rows_are_migrated_once_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    first = ran(sums()[0], None, ("in", "a", 1), ("in", "b", 2))
+    app, table = sums(2)
+
+    @table.migration(from_version=1)
+    def up(key: str, value: int) -> dict[str, int]:
+        calls.append(key)
+        return {"sum": value}
+
+    second = ran(app, first, ("in", "a", 10))
+    assert second.table("sums") == {"a": {"sum": 11}, "b": {"sum": 2}}
+    third = ran(app, second, ("in", "b", 5))  # the marker says that it is done
+    assert third.table("sums") == {"a": {"sum": 11}, "b": {"sum": 7}} and sorted(calls) == ["a", "b"]
+    app, table = sums()
+    table.migration(from_version=2, to_version=1)(lambda key, value: value["sum"])
+    assert ran(app, third, ("in", "b", 1)).table("sums") == {"a": 11, "b": 8}
+
+
+def test_a_migration_that_was_not_committed_begins_again() -> None:
+    first = ran(sums()[0], None, ("in", "a", 1))
+    app, _ = sums(2, migrate={1: lambda key, value: {"sum": value}})
+    driver = TestDriver(app, topics=first.topics)
+    before = changelog(driver, "sums")
+    driver.crash()
+    assert driver.table("sums") == {"a": {"sum": 1}} and changelog(driver, "sums") == before
+    driver.restart()
+    assert changelog(driver, "sums")[len(before) :][0] == (b'"a"', b'{"sum":1}')
+    driver.close()
+
+
+def test_there_is_no_way_back_without_a_migration() -> None:
+    app, _ = sums(2, migrate={1: lambda key, value: {"sum": value}})
+    later = ran(app, None, ("in", "a", 1))
+    with pytest.raises(ChangeRefused, match=r"rows of version 2.*version 1.*from_version=2, to_version=1"):
+        ran(sums()[0], later)
+    with pytest.raises(ChangeRefused, match=r"rows of version 1.*version 3.*@sums.migration\(from_version=1\)"):
+        ran(sums(3)[0], (ran(sums()[0], None, ("in", "a", 1))))
+
+
+def test_versions_are_passed_in_order_rows_dropped_and_keys_joined() -> None:
+    first = ran(sums()[0], None, ("in", "a", 1), ("in", "A", 2), ("in", "b", 0))
+    app, table = sums(3)
+    table.migration(from_version=1)(lambda key, value: {"sum": value} if value else DROP)
+
+    @table.migration(from_version=2, keys=True, merge=lambda one, other: {"sum": one["sum"] + other["sum"]})
+    def upper(key: str, value: dict[str, int]) -> Any:
+        return key.upper(), value
+
+    assert ran(app, first).table("sums") == {"A": {"sum": 3}}
+    app, table = sums(2)
+    table.migration(from_version=1, keys=True)(lambda key, value: (key.upper(), value))
+    with pytest.raises(ChangeRefused, match="two rows of version 1 become the row 'A': give the migration merge="):
+        ran(app, first)
+
+
+def test_what_a_migration_raises_names_the_row() -> None:
+    first = ran(sums()[0], None, ("in", "a", 1))
+    app, _ = sums(2, migrate={1: lambda key, value: value["sum"]})
+    with pytest.raises(ChangeRefused, match=r"table sums: the migration of version 1 to 2 raised TypeError.*\"a\""):
+        ran(app, first)
+
+
+def windows(size: float, version: int = 1) -> tuple[App, Any]:
+    app = App("windows")
+    base = app.Table("counts", default=int, version=version)
+    counts = base.tumbling(size)
+
+    @app.agent(app.topic("in"))
+    async def count(stream: Any) -> None:
+        async for event in stream.events():
+            counts[event.key.decode()] += 1
+
+    return app, base
+
+
+def test_windows_of_another_length_are_refused_without_a_version() -> None:
+    first = ran(windows(1)[0], None, ("in", "a", 0), ("in", "a", 1))
+    with pytest.raises(ChangeRefused, match="size_ms was 1000, and is 2000; step_ms was 1000, and is 2000"):
+        ran(windows(2)[0], first)
+    app, base = windows(2, version=2)
+
+    @base.migration(from_version=1, keys=True, merge=lambda one, other: one + other)
+    def twice_as_long(key: tuple[str, int], value: int) -> Any:
+        return (key[0], key[1] // 2000 * 2000), value
+
+    second = ran(app, first, ("in", "a", 1), ("in", "a", 2))
+    assert second.table("counts") == {("a", 0): 3, ("a", 2000): 1}
+
+
+def two_agents(*, tied: bool) -> App:
+    """One reads `left`, one `right`, each with a table of its own; a third one may need both."""
+    app = App("two")
+    made = {topic: app.Table(f"of-{topic}", default=int) for topic in ("left", "right")}
+
+    def declare(topic: str) -> None:
+        @app.agent(app.topic(topic), name=topic, tables=[made[topic]])
+        async def add(stream: Any) -> None:
+            async for key, value in stream.items():
+                made[topic][key.decode()] += value
+
+    for topic in made:
+        declare(topic)
+    if tied:
+
+        @app.agent(app.topic("left"), name="both", tables=list(made.values()))
+        async def both(stream: Any) -> None:
+            async for _ in stream:
+                pass
+
+    return app
+
+
+def positions(driver: TestDriver) -> dict[str, dict[str, int]]:
+    return {
+        id.subtopology: {topic: at.offset for topic, at in sorted(run.task.positions.items())}
+        for id, run in driver._running.runs.items()
+    }
+
+
+def test_tables_part_and_join_with_their_positions() -> None:
+    """Each goes on where its own topic was read up to, whatever the other has read since."""
+    first = ran(two_agents(tied=True), None, ("left", "a", 1), ("right", "a", 2))
+    apart = ran(two_agents(tied=False), first, ("left", "a", 10), ("left", "a", 10))
+    assert positions(apart) == {"left": {"left": 3}, "right": {"right": 1}}
+    again = ran(two_agents(tied=True), apart, ("right", "a", 5))
+    assert again.table("of-left") == {"a": 21} and again.table("of-right") == {"a": 7}
+    assert positions(again) == {"left+right": {"left": 3, "right": 2}}
+
+
+def test_a_table_that_was_away_lacks_only_what_those_who_use_it_read() -> None:
+    def app(*, is_later: bool) -> App:
+        app = App("grows")
+        made = {name: app.Table(name, default=int) for name in (("one", "more") if is_later else ("one",))}
+
+        @app.agent(app.topic("left"), name="left", tables=[made["one"]])
+        async def left(stream: Any) -> None:
+            async for key, value in stream.items():
+                made["one"][key.decode()] += value
+
+        if is_later:
+
+            @app.agent(app.topic("right"), name="right", tables=list(made.values()))
+            async def right(stream: Any) -> None:
+                async for key, value in stream.items():
+                    made["more"][key.decode()] += value
+
+        return app
+
+    first = ran(app(is_later=True), None, ("left", "a", 1), ("right", "a", 2))
+    back = ran(app(is_later=False), first, ("left", "a", 10))
+    again = ran(app(is_later=True), back, ("right", "a", 20))
+    assert again.table("one") == {"a": 11} and again.table("more") == {"a": 22}
+    assert positions(again) == {"left+right": {"left": 2, "right": 2}}
+
+
+def test_a_topic_that_is_read_again_goes_on_where_it_was_left() -> None:
+    def app(*topics: str) -> App:
+        app = App("sources")
+        table = app.Table("sums", default=int)
+
+        @app.agent(app.topic(*topics), tables=[table])
+        async def add(stream: Any) -> None:
+            async for key, value in stream.items():
+                table[key.decode()] += value
+
+        return app
+
+    first = ran(app("left", "right"), None, ("left", "a", 1), ("right", "a", 2))
+    second = ran(app("left"), first, ("left", "a", 4))
+    third = ran(app("left", "right"), second)
+    assert positions(third) == {"left+right": {"left": 2, "right": 1}}
+
+
+def test_a_step_that_is_declared_before_others_leaves_their_event_time() -> None:
+    def app(*, has_more: bool) -> App:
+        app = App("steps")
+        source = app.stream(app.topic("in"))
+        if has_more:
+            source.tumbling(5).count(name="more").final().to("more")
+        source.tumbling(2).count(name="windows").final().to("closed")
+        return app
+
+    first = ran(app(has_more=False), None, ("in", "a", 1), ("in", "a", 9))
+    assert [sent.topic for sent in first.sent] == ["closed"]
+    second = ran(app(has_more=True), first, ("in", "a", 1))
+    assert second.sent == []  # what was late before is late, and opens no window again
+    kept = sorted(name for name in second.topics._topics if name.endswith("-changelog"))
+    assert kept == ["steps-more-changelog", "steps-windows-changelog"]  # and nothing but rows is kept
+
+
+def test_windows_of_steps_keep_their_length() -> None:
+    def app(size: float) -> App:
+        app = App("steps")
+        app.stream(app.topic("in")).tumbling(size).count(name="windows").final().to("closed")
+        return app
+
+    first = ran(app(2), None, ("in", "a", 1))
+    with pytest.raises(ChangeRefused, match=r"table windows has rows .* size_ms was 2000, and is 3000"):
+        ran(app(3), first)
+
+
+def test_parts_with_different_event_times_are_not_joined() -> None:
+    def app(*, together: bool) -> App:
+        app = App("parts")
+        left, right = (app.stream(app.topic(name)) for name in ("left", "right"))
+        left.tumbling(2).count(name="l").final().to("closed")
+        right.tumbling(2).count(name="r").final().to("closed")
+        if together:
+            left.merge(right).to("all")
+        return app
+
+    first = ran(app(together=False), None, ("left", "a", 9), ("right", "a", 1))
+    with pytest.raises(ChangeRefused, match=r"steps l and r hang together now.*new name="):
+        ran(app(together=True), first)
