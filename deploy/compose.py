@@ -302,7 +302,8 @@ def _worker(worker: Worker, where: Place, topology: Topology) -> dict[str, Any]:
     bootstrap = inside(worker.datacenter, topology.datacenters[worker.datacenter])
     volumes = {"volumes": [_escaped(f"{where.folder}:{APPS}:ro")]} if where.folder else {}
     port = worker.web_port
-    arguments = (*worker_arguments(where.app, bootstrap, port), *(("--web-bind=0.0.0.0",) if port else ()))
+    # The others of its group ask it for rows at its container's name, whether or not the host has the port.
+    arguments = (*worker_arguments(where.app, bootstrap, port), "--web-bind=0.0.0.0")
     return {
         **_python("streams", arguments),
         **({"ports": [f"{LOOPBACK}:{port}:{port}"]} if port else {}),

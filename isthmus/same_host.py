@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 _NAME_BYTES = 16  # Linux' TCP_CA_NAME_MAX
 PACED = b"bbr"  # bbr, and those that came after it
 UNPACED = b"reno"  # the one congestion control that every Linux has and everybody may choose
+
+_T = TypeVar("_T")
 
 
 def without_pacing(transport: asyncio.BaseTransport, far: bytes = b"") -> None:
@@ -60,3 +64,33 @@ def _choose(sock: Any, name: bytes) -> None:
     if hasattr(sock, "setsockopt"):
         with contextlib.suppress(OSError):  # a kernel without it: slower, nothing else
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+
+
+async def bound(bind: Callable[[str | list[str] | None], Awaitable[_T]], host: str | None) -> _T:
+    """What `bind` gives for a server on `host`, or on those of its addresses that this machine has.
+
+    A name may have addresses that no interface has: in a container `localhost` is often ::1 too, where IPv6 is switched
+    off, and a server on the name would not start. Python's own servers leave such ones out from 3.13 on. `host`: None
+    and "" are all interfaces. bind: called with it, and, if an address is not there, once more with those that are.
+    """
+    try:
+        return await bind(host or None)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        here = [str(address[0]) for family, _, _, _, address in found if _is_here(family, address)]
+        if not here:
+            raise
+        return await bind(here)
+
+
+def _is_here(family: int, address: Any) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind(address)
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True

@@ -16,7 +16,7 @@ from isthmus.client.connection import Connection as ClientConnection
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.server.connection import Connection as BrokerConnection
 from isthmus.core_broker.server.listener import Listener, Server, planned
-from isthmus.same_host import PACED, UNPACED, accept_unpaced, without_pacing
+from isthmus.same_host import PACED, UNPACED, accept_unpaced, bound, without_pacing
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 OTHERS = [name.encode() for name in AVAILABLE if name.encode() != UNPACED]
@@ -221,3 +221,35 @@ def test_to_pace_is_taken_by_a_socket_of_the_system() -> None:
         assert control(near) == UNPACED
         without_pacing(far_away, PACED)
         assert control(near) == PACED
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_name_with_an_address_that_is_not_here_is_bound_to_those_that_are(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `localhost` of a container without IPv6: 192.0.2.1 is of no machine (RFC 5737)."""
+
+    async def scenario() -> list[str]:
+        loop = asyncio.get_running_loop()
+        names = {"here-and-away": ["192.0.2.1", "127.0.0.1"], "away": ["192.0.2.1"]}
+
+        async def resolved(host: str, port: int, **_: Any) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in names[host]]
+
+        async def bind(hosts: Any) -> asyncio.Server:
+            return await loop.create_server(
+                asyncio.Protocol, names.get(hosts, hosts) if isinstance(hosts, str) else hosts, 0
+            )
+
+        monkeypatch.setattr(
+            type(loop), "getaddrinfo", lambda _, *given, **more: resolved(*given, **more), raising=False
+        )
+        with pytest.raises(OSError, match="requested address"):
+            await bound(bind, "away")
+        server = await bound(bind, "here-and-away")
+        try:
+            return [each.getsockname()[0] for each in server.sockets]
+        finally:
+            server.close()
+
+    assert run(scenario()) == ["127.0.0.1"]

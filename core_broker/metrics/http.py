@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 import h11
 
 from ...client.connection import host_and_port
+from ...same_host import bound
 from ..server.listener import begin_to_listen, cannot_listen
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,12 @@ class HttpListener:
         """Raises ListenError."""
         loop = asyncio.get_running_loop()
         where = f"{host_and_port(host or '*', port)} for metrics"
+
+        async def bind(here: Any) -> asyncio.Server:
+            return await loop.create_server(lambda: _Connection(self), here, port, start_serving=False)
+
         try:
-            self._server = await loop.create_server(lambda: _Connection(self), host or None, port, start_serving=False)
+            self._server = await bound(bind, host)
         except (OSError, UnicodeError) as error:
             raise cannot_listen(error, where, "--metrics") from error
         await begin_to_listen(self._server, where, "--metrics")

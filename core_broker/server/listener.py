@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...client.connection import host_and_port
-from ...same_host import accept_unpaced
+from ...same_host import accept_unpaced, bound
 from ..config import BrokerConfig, ConfigError
 from ..membership import is_alone
 from ._frames import Shared
@@ -363,11 +363,14 @@ class Server:
         loop = asyncio.get_running_loop()
         address, advertised = each.address, each.advertised
         listener = Listener(self, address, advertised, self._shared[each.scope], each.scope)
-        host: Any = address.host or None
-        try:
-            server = await loop.create_server(
+
+        async def bind(host: Any) -> asyncio.Server:
+            return await loop.create_server(
                 lambda: Connection(listener), host, address.port, backlog=self._backlog, start_serving=False
             )
+
+        try:
+            server = await bound(bind, address.host)
         except (OSError, UnicodeError) as error:
             raise cannot_listen(error, host_and_port(address.host or "*", address.port), "--listen") from error
         listener.sockets.append(server)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from ...same_host import bound
 from ..api.app import App
 from ..api.routing import ROUTED
 from ..api.web import ServiceUnavailable, View, WebError, dumped, served
@@ -78,7 +79,9 @@ class WebServer:
     async def _listen(self, port: int) -> None:
         conf = self.app.conf
         assert self._runner is not None
-        await web.TCPSite(self._runner, conf.web_bind or None, port, ssl_context=conf.web_ssl_context).start()
+        runner, tls = self._runner, conf.web_ssl_context
+        # The site passes on whatever the loop takes, a list too.
+        await bound(lambda hosts: web.TCPSite(runner, cast(str, hosts), port, ssl_context=tls).start(), conf.web_bind)
 
     def _why(self, error: OSError) -> str:
         conf = self.app.conf
