@@ -28,6 +28,14 @@ class Aggregate(NamedTuple):
     of_rows: Aggregation | None
 
 
+def _column(kind: str, of: Any, of_values: Aggregation, of_rows: Aggregation | None, *more: object) -> Aggregate:
+    """Kind, field and numbers are what accumulators are known by when the code changes."""
+    fields = [each if isinstance(each, str) else "function" for each in (of,) if each is not None]
+    computes = f"{kind}({', '.join([*fields, *map(str, more)])})"
+    of_rows = None if of_rows is None else of_rows._replace(computes=computes)
+    return Aggregate(kind, of_values._replace(computes=computes), of_rows)
+
+
 def taken(of: Of) -> Callable[[Any], Any] | None:
     """A function that returns what is taken of a value. Raises AppError for what cannot be one."""
     if of is None or callable(of):
@@ -45,49 +53,49 @@ def taken(of: Of) -> Callable[[Any], Any] | None:
 def Count(of: Of = None) -> Aggregate:
     """How many values."""
     made = aggregations.count(taken(of))
-    return Aggregate("Count", made, made)
+    return _column("Count", of, made, made)
 
 
 def Sum(of: Of = None) -> Aggregate:
     """0 of none."""
     made = aggregations.total(taken(of))
-    return Aggregate("Sum", made, made)
+    return _column("Sum", of, made, made)
 
 
 def Mean(of: Of = None) -> Aggregate:
     """The arithmetic mean; None of none."""
     made = aggregations.mean(taken(of))
-    return Aggregate("Mean", made, made)
+    return _column("Mean", of, made, made)
 
 
 def Min(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
     """The least; None of none. limit: rows of a group, all of which are kept."""
     aggregations.check_limits(1, limit)
     of_rows = aggregations.best_of_rows(taken(of), limit, is_least=True)
-    return Aggregate("Min", aggregations.least(taken(of)), of_rows)
+    return _column("Min", of, aggregations.least(taken(of)), of_rows)
 
 
 def Max(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
     """The greatest; None of none. limit: rows of a group, all of which are kept."""
     aggregations.check_limits(1, limit)
     of_rows = aggregations.best_of_rows(taken(of), limit, is_least=False)
-    return Aggregate("Max", aggregations.greatest(taken(of)), of_rows)
+    return _column("Max", of, aggregations.greatest(taken(of)), of_rows)
 
 
 def First(of: Of = None) -> Aggregate:
     """Of the event that came first; None of none."""
-    return Aggregate("First", aggregations.first(taken(of)), None)
+    return _column("First", of, aggregations.first(taken(of)), None)
 
 
 def Last(of: Of = None) -> Aggregate:
     """Of the event that came last; None of none."""
-    return Aggregate("Last", aggregations.last(taken(of)), None)
+    return _column("Last", of, aggregations.last(taken(of)), None)
 
 
 def Collect(of: Of = None) -> Aggregate:
     """All, in a list, in the order in which they came."""
     made = aggregations.collect(taken(of))
-    return Aggregate("Collect", made, made)
+    return _column("Collect", of, made, made)
 
 
 def Distinct(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
@@ -95,14 +103,14 @@ def Distinct(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
     fails."""
     aggregations.check_limits(1, limit)
     made = aggregations.distinct(taken(of), limit)
-    return Aggregate("Distinct", made, made)
+    return _column("Distinct", of, made, made)
 
 
 def CountDistinct(of: Of = None, *, limit: int = VALUES_MAX) -> Aggregate:
     """How many different ones, exactly; all are kept. An event with one more than `limit` fails."""
     aggregations.check_limits(1, limit)
     made = aggregations.distinct(taken(of), limit, len)
-    return Aggregate("CountDistinct", made, made)
+    return _column("CountDistinct", of, made, made)
 
 
 def TopN(
@@ -115,7 +123,7 @@ def TopN(
     order = taken(by) or (lambda value: value)
     of_values = aggregations.top(n, order, taken(of), is_least=least, ties=ties, limit=limit)
     of_rows = aggregations.top_of_rows(n, order, taken(of), is_least=least, ties=ties, limit=limit)
-    return Aggregate("TopN", of_values, of_rows)
+    return _column("TopN", by, of_values, of_rows, n, *(["least"] if least else []), *(["ties"] if ties else []))
 
 
 def Reduce(
@@ -129,9 +137,9 @@ def Reduce(
     that is the first value. merge: the accumulator of two, which sessions need with an `initial`. subtract: the
     accumulator without a value, which groups of rows need, with an `initial`."""
     if initial is None:
-        return Aggregate("Reduce", aggregations.reduce(function), None)
+        return _column("Reduce", function, aggregations.reduce(function), None)
     made = Aggregation(initial, function, merge, None, subtract)
-    return Aggregate("Reduce", made, made if subtract else None)
+    return _column("Reduce", function, made, made if subtract else None, "initial")
 
 
 def aggregation(
@@ -143,24 +151,39 @@ def aggregation(
     merge: Any = None,
     subtract: Any = None,
     result: Any = None,
+    version: Any = 1,
+    migrate: Any = None,
     of_rows: bool = False,
 ) -> Aggregation:
     """What the arguments of a step's `aggregate` say: an accumulator of the app's own, or columns. result: called with
-    the accumulator, or with the columns by name. Raises AppError for what cannot be."""
+    the accumulator, or with the columns by name. version: of accumulators; migrate: version -> function(key,
+    accumulator), which returns one of the next version. Raises AppError for what cannot be."""
     arguments = {"initial": initial, "add": add, "merge": merge, "subtract": subtract, "result": result}
-    for name, argument in arguments.items():
+    for name, argument in {**arguments, "version": version, "migrate": migrate}.items():
         if isinstance(argument, Aggregate):
             raise _misnamed(step, name)
+    check_version(step, version)
     if initial is None or add is None:
-        made = _combined(step, columns, of_rows)
+        if migrate:
+            raise AppError(
+                f"step {step}: columns need no migrate=: with another version those that stay keep what they have, and "
+                "new ones begin with what comes"
+            )
+        made = _combined(step, columns, of_rows, version)
         return made if result is None else aggregations.shaped(made, lambda given: result(**given))
     if columns:
         raise AppError(f"step {step}: aggregate() takes columns, or initial and add, not both")
-    made = Aggregation(initial, add, merge, None, subtract)
+    made = Aggregation(initial, add, merge, None, subtract, "aggregate", version, dict(migrate or {}))
     return made if result is None else aggregations.shaped(made, result)
 
 
-def _combined(step: str, columns: Mapping[str, Any], of_rows: bool) -> Aggregation:
+def check_version(step: str, version: Any) -> None:
+    """Raises AppError for what is no version of a step's rows."""
+    if not isinstance(version, int) or version < 1:
+        raise AppError(f"step {step}: version={version!r}, but must be a whole number from 1")
+
+
+def _combined(step: str, columns: Mapping[str, Any], of_rows: bool, version: int) -> Aggregation:
     if not columns:
         raise AppError(f"step {step}: aggregate() needs columns, such as n=Count(), or both initial and add")
     parts: dict[str, Aggregation] = {}
@@ -174,7 +197,7 @@ def _combined(step: str, columns: Mapping[str, Any], of_rows: bool) -> Aggregati
                 way_out = "it needs an initial= and a subtract="
             raise AppError(f"step {step}: column {name}: {column.kind} of a table's rows is not possible: {way_out}")
         parts[name] = part
-    return aggregations.several(parts)
+    return aggregations.several(parts, version)
 
 
 def given_name(name: Any, step: str) -> str | None:

@@ -64,6 +64,7 @@ W = TypeVar("W")
 U = TypeVar("U")
 R = TypeVar("R")
 Windows = TimeWindows | SlidingWindows | SessionWindows
+Migrations = Mapping[int, Callable[[Any, Any], Any]]  # from a version, of a key and an accumulator
 TOPIC = "topic "  # names of topic nodes begin with it, so that a table may have a topic's name
 
 
@@ -487,9 +488,12 @@ class Source(Generic[K, V]):
         tables: Sequence[Any] = (),
         hold: Seconds = 0,
         name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> Source[Any, Any]:
         """A step of the app's own, with state and timers: `make` returns a `Processor` for each task. tables: others
-        that it uses. hold: how far the timestamps of what its timers give are behind the event time at most."""
+        that it uses. hold: how far the timestamps of what its timers give are behind the event time at most.
+        version: of its rows; migrate: from a version a function(key, value) that returns a row's value in the next."""
         label = self._pipeline.label(name, f"{self._base}-process")
         if not callable(make):
             raise AppError(
@@ -499,7 +503,11 @@ class Source(Generic[K, V]):
         own = [each for each in tables if not (isinstance(each, Table) and each.is_global)]
         reads = [each.name if isinstance(each, TableView) else each.spec.name for each in own]
         everywhere = [each.spec.name for each in tables if each not in own]
-        operator = partial(ProcessorOperator, label, make, [*reads, *everywhere], milliseconds(hold, "hold"))
+        aggregates.check_version(label, version)
+        hold_ms, migrations = milliseconds(hold, "hold"), dict(migrate or {})
+        operator = partial(
+            ProcessorOperator, label, make, [*reads, *everywhere], hold_ms, version=version, migrate=migrations
+        )
         output = self._pipeline._add(label, operator, (self._output,), reads=reads, global_tables=everywhere)
         return Source(self._pipeline, output, label)
 
@@ -655,6 +663,8 @@ class Windowed(Generic[K, V]):
         *,
         merge: Callable[[U, U], U] | None = None,
         name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> Aggregated[K, V, U]: ...
 
     @overload
@@ -666,15 +676,19 @@ class Windowed(Generic[K, V]):
         merge: Callable[[U, U], U] | None = None,
         result: Callable[[U], R],
         name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> Aggregated[K, V, R]: ...
 
     @overload
     def aggregate(
-        self, *, result: Callable[..., R], name: str | None = None, **columns: Aggregate
+        self, *, result: Callable[..., R], name: str | None = None, version: int = 1, **columns: Aggregate
     ) -> Aggregated[K, V, R]: ...
 
     @overload
-    def aggregate(self, *, name: str | None = None, **columns: Aggregate) -> Aggregated[K, V, dict[str, Any]]: ...
+    def aggregate(
+        self, *, name: str | None = None, version: int = 1, **columns: Aggregate
+    ) -> Aggregated[K, V, dict[str, Any]]: ...
 
     def aggregate(
         self,
@@ -684,14 +698,21 @@ class Windowed(Generic[K, V]):
         merge: Any = None,
         result: Any = None,
         name: Any = None,
+        version: Any = 1,
+        migrate: Any = None,
         **columns: Any,
     ) -> Aggregated[Any, Any, Any]:
         """Several aggregates at once: columns by name, such as `n=Count(), total=Sum("amount")`, in a dict. Or what
         `add` makes of an accumulator, first that of `initial`, and each value; accumulators must be such that a table
         can have them. merge: the accumulator of two, which sessions need. result: a class or a function, called with
-        the columns by name, or with the accumulator; what it returns is the result."""
+        the columns by name, or with the accumulator; what it returns is the result. version: of what accumulators are,
+        to be raised when they change: columns that stay keep what they have, and new ones begin with what comes.
+        migrate: of accumulators of the app's own, from a version a function(key, accumulator) that returns one of the
+        next; a window's key is (key, its start in ms)."""
         label = self._label("aggregate", name)
-        made = aggregates.aggregation(label, initial, add, columns, merge=merge, result=result)
+        made = aggregates.aggregation(
+            label, initial, add, columns, merge=merge, result=result, version=version, migrate=migrate
+        )
         return self._aggregated("aggregate", made, label)
 
     def _label(self, what: str, name: Any) -> str:
@@ -699,7 +720,7 @@ class Windowed(Generic[K, V]):
         return self._source._pipeline.label(aggregates.given_name(name, made), made)
 
     def _aggregated(self, what: str, aggregation: Aggregation, name: str | None) -> Aggregated[Any, Any, Any]:
-        return Aggregated(self._source, self._label(what, name), self._windows, aggregation)
+        return Aggregated(self._source, self._label(what, name), self._windows, aggregation.named(what))
 
 
 def _class_of(result: Any) -> Any:
@@ -748,7 +769,13 @@ class Keyed(Generic[K, V]):
 
     @overload
     def aggregate(
-        self, initial: Callable[[], U], add: Callable[[U, V], U], *, name: str | None = None
+        self,
+        initial: Callable[[], U],
+        add: Callable[[U, V], U],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> TableView[K, U]: ...
 
     @overload
@@ -759,15 +786,19 @@ class Keyed(Generic[K, V]):
         *,
         result: Callable[[U], R],
         name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> TableView[K, R]: ...
 
     @overload
     def aggregate(
-        self, *, result: Callable[..., R], name: str | None = None, **columns: Aggregate
+        self, *, result: Callable[..., R], name: str | None = None, version: int = 1, **columns: Aggregate
     ) -> TableView[K, R]: ...
 
     @overload
-    def aggregate(self, *, name: str | None = None, **columns: Aggregate) -> TableView[K, dict[str, Any]]: ...
+    def aggregate(
+        self, *, name: str | None = None, version: int = 1, **columns: Aggregate
+    ) -> TableView[K, dict[str, Any]]: ...
 
     def aggregate(
         self,
@@ -776,12 +807,14 @@ class Keyed(Generic[K, V]):
         *,
         result: Any = None,
         name: Any = None,
+        version: Any = 1,
+        migrate: Any = None,
         **columns: Any,
     ) -> TableView[Any, Any]:
         """As `aggregate` of windows. What `result` returns must be such that a table can have it, too; it can have
         objects of a class that `result` is."""
         label = self._label("aggregate", name)
-        made = aggregates.aggregation(label, initial, add, columns, result=result)
+        made = aggregates.aggregation(label, initial, add, columns, result=result, version=version, migrate=migrate)
         return self._aggregated("aggregate", made, label, _class_of(result))
 
     def _label(self, what: str, name: Any) -> str:
@@ -792,7 +825,7 @@ class Keyed(Generic[K, V]):
         self, what: str, aggregation: Aggregation, name: str | None, value_type: Any = None
     ) -> TableView[Any, Any]:
         pipeline, label = self._source._pipeline, self._label(what, name)
-        make = partial(KeyAggregate, label, aggregation)
+        make = partial(KeyAggregate, label, aggregation.named(what))
         output = pipeline._add(label, make, (self._source._output,), value_type=value_type)
         return TableView(pipeline, output, label)
 
@@ -1049,6 +1082,8 @@ class GroupedTable(Generic[K, V]):
         subtract: Callable[[U, V], U],
         *,
         name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> TableView[K, U]: ...
 
     @overload
@@ -1060,15 +1095,19 @@ class GroupedTable(Generic[K, V]):
         *,
         result: Callable[[U], R],
         name: str | None = None,
+        version: int = 1,
+        migrate: Migrations | None = None,
     ) -> TableView[K, R]: ...
 
     @overload
     def aggregate(
-        self, *, result: Callable[..., R], name: str | None = None, **columns: Aggregate
+        self, *, result: Callable[..., R], name: str | None = None, version: int = 1, **columns: Aggregate
     ) -> TableView[K, R]: ...
 
     @overload
-    def aggregate(self, *, name: str | None = None, **columns: Aggregate) -> TableView[K, dict[str, Any]]: ...
+    def aggregate(
+        self, *, name: str | None = None, version: int = 1, **columns: Aggregate
+    ) -> TableView[K, dict[str, Any]]: ...
 
     def aggregate(
         self,
@@ -1078,12 +1117,24 @@ class GroupedTable(Generic[K, V]):
         *,
         result: Any = None,
         name: Any = None,
+        version: Any = 1,
+        migrate: Any = None,
         **columns: Any,
     ) -> TableView[Any, Any]:
         """As `aggregate` of keys, of the rows that a group has now: `add` takes in a value that comes, and `subtract`
         takes out one that goes."""
         label = self._label("aggregate", name)
-        made = aggregates.aggregation(label, initial, add, columns, subtract=subtract, result=result, of_rows=True)
+        made = aggregates.aggregation(
+            label,
+            initial,
+            add,
+            columns,
+            subtract=subtract,
+            result=result,
+            version=version,
+            migrate=migrate,
+            of_rows=True,
+        )
         return self._aggregated("aggregate", made, label, _class_of(result))
 
     def _label(self, what: str, name: Any) -> str:
@@ -1094,6 +1145,6 @@ class GroupedTable(Generic[K, V]):
         self, what: str, aggregation: Aggregation, name: str | None, value_type: Any = None
     ) -> TableView[Any, Any]:
         label = self._label(what, name)
-        make = partial(TableAggregate, label, aggregation)
+        make = partial(TableAggregate, label, aggregation.named(what))
         output = self._pipeline._add(label, make, (self._output,), value_type=value_type)
         return TableView(self._pipeline, output, label)

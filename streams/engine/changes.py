@@ -14,7 +14,7 @@ from . import topic_names
 from .checkpoint import Marker
 from .tables import TableSpec
 from .topology import SubTopology
-from .versions import check_alike, path
+from .versions import adopted, path
 
 GOES_ON, MIGRATES, LEFT, REFUSED = "goes on", "migrates", "left", "refused"
 
@@ -119,16 +119,14 @@ def _table(code: Code, written: Written, spec: TableSpec, markers: Mapping[int, 
     for partition, marker in sorted(markers.items()):
         versions.setdefault(marker.table.get("version", 1), []).append(partition)
     for version, partitions in sorted(versions.items()):
-        error = _refused(lambda version=version: path(spec, version)) or (  # type: ignore[misc]
-            _refused(lambda marker=markers[partitions[0]]: check_alike(spec, marker.table))  # type: ignore[misc]
-            if version == spec.version
-            else None
-        )
+        error = _refused(lambda before=markers[partitions[0]].table: path(spec, before))  # type: ignore[misc]
         if error is not None:
             yield Change(REFUSED, what, error.removeprefix(f"{what} "))
         elif version != spec.version:
             numbers = ", ".join(map(str, partitions))
             said = f"has rows of version {version} in partitions {numbers}: they become version {spec.version}"
+            if spec.adopt is not None:
+                said += f", where {adopted(spec, markers[partitions[0]].table)}"
             yield Change(MIGRATES, what, said)
     behind = [
         f"{topic}-{partition} by {last - marker.positions[topic].offset}"

@@ -12,18 +12,25 @@ from typing import Any
 
 import orjson
 
+COMPUTES = "computes"  # what a step makes of values: its columns, or its name
 _COMPARED_ELSEWHERE = ("version", "part")
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What rows of one version of a table were made by, and are made by now, where that is not the same. What an
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """What rows of a table were made by, and are made by now, where that is not the same, in words, by name. What an
     earlier release did not keep is not known to differ."""
-    fields = [name for name in {**before, **now} if name not in _COMPARED_ELSEWHERE and before]
-    return [
-        f"{name} was {before.get(name, 'none')}, and is {now.get(name, 'none')}"
-        for name in fields
+    names = [name for name in {**before, **now} if name not in _COMPARED_ELSEWHERE and before]
+    return {
+        name: f"{name} was {_told(before.get(name))}, and is {_told(now.get(name))}"
+        for name in names
         if before.get(name) != now.get(name)
-    ]
+    }
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={of}" for name, of in value.items())
+    return "none" if value is None else str(value)
 
 
 def digest_of(topics: Iterable[str], tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..errors import AppError
+from .described import COMPUTES
 from .event import NO_WATERMARK, Event
 from .operators.operator import Context, Failed, Operator, raise_failed
 from .operators.table_sources import TableSource
@@ -75,8 +76,14 @@ class Node:
 
 def made_by(operator: Operator) -> dict[str, Any]:
     """What makes the rows of an operator's tables."""
-    windows = getattr(operator, "windows", None)
+    windows, aggregation = getattr(operator, "windows", None), getattr(operator, "aggregation", None)
     said: dict[str, Any] = {"step": type(operator).__name__}
+    if aggregation is not None:
+        said[COMPUTES] = aggregation.computes
+        if windows is None:  # else they are in the rows of windows, whatever is given of them
+            said["accumulators"] = "the rows" if aggregation.result is None else "in a table of their own"
+    if hasattr(operator, "emit"):
+        said["emit"] = operator.emit
     return said | {name: getattr(windows, name) for name in _OF_ROWS if hasattr(windows, name)}
 
 

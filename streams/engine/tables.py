@@ -63,6 +63,14 @@ class RowCodec(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Derived:
+    """What a table's rows are made of: those of another table of the task, by `made`."""
+
+    of: str
+    made: Callable[[Any], Any]
+
+
 @dataclass
 class TableSpec:
     """name: unique in the app. default: returns a missing key's value. store: where its rows are. help: what it is,
@@ -73,7 +81,8 @@ class TableSpec:
     global table is a view of; None: its own, which the app writes. placement: which task a row is of, without windows.
     version: of what its rows are, from 1; migrations: from other versions. is_untyped: its codec has no type.
     part: of a step of a pipeline, the topics that it and all that it hangs together with read. made_by: what else its
-    rows depend on, see `engine/described.py`."""
+    rows depend on, see `engine/described.py`. adopt: instead of migrations, from what rows of another version were made
+    by: what makes one of this version of a key and a value. derived: rows of another version are made anew."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -93,6 +102,8 @@ class TableSpec:
     part: str = ""
     is_untyped: bool = False
     made_by: Mapping[str, Any] = field(default_factory=dict)
+    adopt: Callable[[Mapping[str, Any]], Callable[[Any, Any], Any]] | None = None
+    derived: Derived | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import AppError, ChangeRefused
-from .described import differences
+from .described import COMPUTES, differences
 from .migration import DROP, Migration
 from .stores.store import Store
 from .tables import TableSpec
@@ -24,9 +24,20 @@ MIGRATED_ROWS_MAX = 2_000_000  # of a table's partition: they are in memory, and
 Rewritten = tuple[bytes, bytes | None]  # a row as the changelog has it; None: it is no more
 
 
-def path(spec: TableSpec, version: int) -> list[Migration]:
-    """The fewest migrations by which rows of this version become the table's; none where they are. Raises ChangeRefused
-    where there is no way."""
+def path(spec: TableSpec, before: Mapping[str, Any]) -> list[Migration]:
+    """The fewest migrations by which rows become the table's; none where they are of its version. before: what they
+    were (`TableSpec.description`). Raises ChangeRefused where there is no way, and where they mean something else."""
+    version = before.get("version", 1)
+    check_alike(spec, before)
+    if version == spec.version or spec.derived is not None:
+        return []
+    if spec.adopt is not None:
+        if not isinstance(before.get(COMPUTES), Mapping):
+            raise ChangeRefused(
+                f"table {spec.name} has rows of version {version} that were not made of columns: give the step a new "
+                "name, with which it begins empty"
+            )
+        return [Migration(version, spec.version, spec.adopt(before), codec=spec.codec)]
     ways: dict[int, list[Migration]] = {version: []}
     waiting = deque(ways)
     while waiting and spec.version not in ways:
@@ -38,9 +49,25 @@ def path(spec: TableSpec, version: int) -> list[Migration]:
     if spec.version in ways:
         return ways[spec.version]
     step = f"from_version={version}, to_version={spec.version}" if version > spec.version else f"from_version={version}"
+    declare = f"declare how they change, @{spec.name}.migration({step}), or "
+    if spec.part:  # a step has no way back
+        declare = f"give the step migrate={{{version}: a function}}, or " if version < spec.version else ""
     raise ChangeRefused(
-        f"table {spec.name} has rows of version {version}, and the code has version {spec.version}: declare how they "
-        f"change, @{spec.name}.migration({step}), or run the code that has version {version}"
+        f"table {spec.name} has rows of version {version}, and the code has version {spec.version}: {declare}run the "
+        f"code that has version {version}"
+    )
+
+
+def adopted(spec: TableSpec, before: Mapping[str, Any]) -> str:
+    """What becomes of the columns of a step whose rows are of another version, for people."""
+    was, now = before[COMPUTES], spec.made_by[COMPUTES]
+    fates = {
+        "kept": [name for name in now if was.get(name) == now[name]],
+        "begun anew": [name for name in now if was.get(name) != now[name]],
+        "dropped": [name for name in was if name not in now],
+    }
+    return ", ".join(
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} {fate}" for fate, names in fates.items() if names
     )
 
 
@@ -50,31 +77,55 @@ def prepare(task: Task) -> dict[str, int]:
     done: dict[str, int] = {}
     if any(marker.topology != task.topology for marker in task.found.values()):
         task.changed = True  # markers of what the task is now: those of tables that part must not name what they left
-    for table, store in task.stores.items():
-        marker = task.found.get(table)
+    for table, store in sorted(task.stores.items(), key=lambda each: each[1].spec.derived is not None):
+        marker, spec = task.found.get(table), store.spec
         if marker is None:
             store.settle()
             continue
-        version = marker.table.get("version", 1)
-        steps = path(store.spec, version)
-        if not steps:
-            check_alike(store.spec, marker.table)
+        steps = path(spec, marker.table)
+        if steps:
+            done[table] = store.migrate(partial(rewritten, spec, steps))
+        elif spec.derived is not None and marker.table.get("version", 1) != spec.version:
+            done[table] = store.migrate(partial(_derived, spec, task.stores[spec.derived.of]))
+        else:
             store.settle()
-            continue
-        done[table] = store.migrate(partial(rewritten, store.spec, steps))
+    if done:
         task.changed = True
     return done
 
 
+def _derived(spec: TableSpec, of: Store, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten]:
+    """All rows, made anew of those of another table, which are of this version."""
+    assert spec.derived is not None
+    before = dict(rows)
+    made: dict[bytes, bytes] = {}
+    for key, row in of.rows.items():
+        try:
+            made[spec.encode_key(key)] = spec.encode_value(key, spec.derived.made(row))
+        except Exception as error:
+            raise ChangeRefused(f"table {spec.name}: its row of key {key!r} cannot be made anew: {error}") from error
+    yield from ((key, None) for key in before if key not in made)
+    yield from ((key, value) for key, value in made.items() if before.get(key) != value)
+
+
 def check_alike(spec: TableSpec, before: Mapping[str, Any]) -> None:
-    """Raises ChangeRefused where rows of one version mean something else now."""
+    """Raises ChangeRefused where rows of one version mean something else now; rows of a step's windows also where those
+    have changed, whatever their version."""
+    version = before.get("version", 1)
     found = differences(before, spec.description)
-    if found:
-        raise ChangeRefused(
-            f"table {spec.name} has rows of version {spec.version} that mean something else now: {'; '.join(found)}. "
-            "Give it the old settings again, or a new name, with which it begins empty"
-            + ("" if spec.part else f", or version={spec.version + 1} with a migration of its rows")
-        )
+    if version != spec.version:
+        found = {name: said for name, said in found.items() if spec.part and name != COMPUTES}
+    if not found:
+        return
+    ways = ["Give it the old settings again", "or a new name, with which it begins empty"]
+    if not spec.part:
+        ways.append(f"or version={version + 1} with a migration of its rows")
+    elif list(found) == [COMPUTES] and spec.adopt is not None:
+        ways.append(f"or version={version + 1}: columns keep what they have, and new ones begin with what comes")
+    raise ChangeRefused(
+        f"table {spec.name} has rows of version {version} that mean something else now: {'; '.join(found.values())}. "
+        + ", ".join(ways)
+    )
 
 
 def rewritten(spec: TableSpec, steps: list[Migration], rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten]:

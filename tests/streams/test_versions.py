@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from isthmus.streams import DROP, App, ChangeRefused, TestDriver
+from isthmus.streams.aggregates import Count, Sum, TopN
 
 
-def ran(app: App, before: TestDriver | None = None, *records: tuple[str, str, int]) -> TestDriver:
-    """What an app makes of records (topic, key, value), from what another version has left, with a commit."""
+def ran(
+    app: App,
+    before: TestDriver | None = None,
+    *records: tuple[str, str, int],
+    look: Callable[[TestDriver], object] = lambda driver: None,
+) -> TestDriver:
+    """What an app makes of records (topic, key, value), from what another version has left, with a commit. look: is
+    called before its stores are closed."""
     driver = TestDriver(app, topics=None if before is None else copy.deepcopy(before.topics))
     try:
         for topic, key, value in records:
             driver.send(topic, key=key.encode(), value=b"%d" % value, timestamp_ms=value * 1000)
         driver.commit()
+        look(driver)
     finally:
         driver.close()
     return driver
@@ -255,3 +264,108 @@ def test_parts_with_different_event_times_are_not_joined() -> None:
     first = ran(app(together=False), None, ("left", "a", 9), ("right", "a", 1))
     with pytest.raises(ChangeRefused, match=r"steps l and r hang together now.*new name="):
         ran(app(together=True), first)
+
+
+Made = dict[str, Any]
+COUNTED: Made = {"n": Count()}
+AND_SUMMED: Made = {"total": Sum(), "n": Count(), "version": 2}
+BY_HAND: Made = {"initial": int, "add": lambda sum, value: sum + value, "result": lambda sum: {"total": sum}}
+IN_A_LIST: Made = {
+    "initial": list,
+    "add": lambda both, value: [both[0] + value, both[1] + 1] if both else [value, 1],
+    "result": lambda both: {"total": both[0]},
+}
+
+
+def aggregated(kind: str, store: str = "memory", emit: str = "current", **made: Any) -> App:
+    app = App("steps", store=store)
+    source = app.stream("in")
+    if kind == "keys":
+        source.group_by_key().aggregate(name="rows", **made)
+    else:
+        getattr(source.tumbling(600).aggregate(name="windows", **made), emit)().table("rows")
+    return app
+
+
+def rows(kind: str, driver: TestDriver) -> dict[bytes, Any]:
+    found: Any = driver.table("rows")
+    return {(key if kind == "keys" else key[0]): row for key, row in found.items()}
+
+
+@pytest.mark.parametrize("store", ["memory", "rocksdb"])
+@pytest.mark.parametrize("kind", ["keys", "windows"])
+def test_columns_of_a_step_come_and_go_with_a_version(kind: str, store: str) -> None:
+    """Those that stay have what they had, whatever the order in which they are declared; there and back."""
+    found: list[dict[bytes, Any]] = []
+
+    def next(made: Made, before: TestDriver | None, *records: tuple[str, str, int]) -> TestDriver:
+        look = lambda driver: found.append(rows(kind, driver))  # noqa: E731
+        return ran(aggregated(kind, store, **made), before, *records, look=look)
+
+    first = next(COUNTED, None, ("in", "a", 1), ("in", "b", 2))
+    second = next(AND_SUMMED, first, ("in", "a", 10))
+    assert found[-1][b"a"] == {"total": 10, "n": 2}
+    third = next({"n": Count(), "total": Sum(), "version": 2}, second, ("in", "a", 5), ("in", "b", 7))
+    assert found[-1] == {b"a": {"n": 3, "total": 15}, b"b": {"n": 2, "total": 7}}
+    next(COUNTED, third, ("in", "b", 1))
+    assert found[-1][b"b"] == {"n": 3}
+    if kind == "keys":  # what is given of accumulators is made anew
+        assert found[-1][b"a"] == {"n": 3}
+
+
+@pytest.mark.parametrize("kind", ["keys", "windows"])
+def test_accumulators_of_an_app_are_migrated(kind: str) -> None:
+    first = ran(aggregated(kind, **BY_HAND), None, ("in", "a", 1), ("in", "b", 2))
+    with pytest.raises(
+        ChangeRefused, match=r"rows of version 1, and the code has version 2: give the step migrate={1:"
+    ):
+        ran(aggregated(kind, **IN_A_LIST, version=2), first)
+    second = ran(
+        aggregated(kind, **IN_A_LIST, version=2, migrate={1: lambda key, sum: [sum, 1]}), first, ("in", "a", 3)
+    )
+    assert rows(kind, second) == {b"a": {"total": 4}, b"b": {"total": 2}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            COUNTED,
+            {"n": Sum()},
+            r"computes was n=Count\(\), and is n=Sum\(\).*or version=2: columns keep what they have",
+        ),
+        (COUNTED, {"n": Count("user")}, r"is n=Count\(user\)"),
+        (COUNTED, {"n": Count(), "best": TopN(3)}, r"is best=TopN\(3\), n=Count\(\)"),
+        (COUNTED, {**COUNTED, "emit": "final"}, "emit was current, and is final"),
+        (COUNTED, BY_HAND, "is aggregate"),
+        (BY_HAND, {**COUNTED, "version": 2}, "rows of version 1 that were not made of columns"),
+    ],
+)
+def test_what_a_step_computes_does_not_change_unseen(before: Made, after: Made, said: str) -> None:
+    first = ran(aggregated("windows", **before), None, ("in", "a", 1))
+    with pytest.raises(ChangeRefused, match=said):
+        ran(aggregated("windows", **after), first)
+
+
+def test_accumulators_do_not_become_rows_unseen() -> None:
+    plain: Made = {"initial": int, "add": lambda sum, value: sum + value}
+    first = ran(aggregated("keys", **plain), None, ("in", "a", 1))
+    with pytest.raises(ChangeRefused, match="accumulators was the rows, and is in a table of their own"):
+        ran(aggregated("keys", **BY_HAND, version=2), first)
+
+
+def test_rows_of_a_processor_are_migrated() -> None:
+    class Kept:
+        def process(self, event: Any, context: Any) -> None:
+            context.state[event.key] = event.value
+
+        def on_timer(self, timer: Any, context: Any) -> None: ...
+
+    def app(**options: Any) -> App:
+        made = App("steps")
+        made.stream("in").process(Kept, name="kept", **options)
+        return made
+
+    first = ran(app(), None, ("in", "a", 1))
+    second = ran(app(version=2, migrate={1: lambda key, value: [value]}), first)
+    assert second.table("kept") == {b"a": [1]}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...errors import AppError, RecordError
@@ -23,6 +24,10 @@ class Aggregation(NamedTuple):
     accumulator. subtract(accumulator, value): without a value that was added; groups of tables need it, and then
     neither it nor `add` may change the one given. Accumulators are table values: None, bool, int, float, str, bytes,
     lists, tuples and dicts of them.
+
+    computes: what accumulators are of, by column, or one text, to be compared with what it was when the code changes;
+    functions cannot be. version: of accumulators, from 1. migrate: version -> function(key, accumulator), which makes
+    one of the next version. adopt: instead of these, from what they computed in any version: one of these columns.
     """
 
     initial: Callable[[], Any]
@@ -30,6 +35,14 @@ class Aggregation(NamedTuple):
     merge: Callable[[Any, Any], Any] | None = None
     result: Callable[[Any], Any] | None = None
     subtract: Callable[[Any, Any], Any] | None = None
+    computes: Any = None
+    version: int = 1
+    migrate: Mapping[int, Callable[[Any, Any], Any]] = MappingProxyType({})
+    adopt: Callable[[Any, Any], Any] | None = None
+
+    def named(self, step: str) -> Aggregation:
+        """What it computes, where that is said by the step alone."""
+        return self if self.computes else self._replace(computes=step)
 
 
 def count(of: Of | None = None) -> Aggregation:
@@ -241,21 +254,31 @@ def _check(count: int, limit: int, what: str) -> None:
         raise RecordError(f"there are more than {limit} {what}, which is the limit= of the aggregate")
 
 
-def several(columns: Mapping[str, Aggregation]) -> Aggregation:
-    """A dict with what is given of each. It can merge, or subtract, if all of them can."""
-    names, parts = list(columns), list(columns.values())
+def several(columns: Mapping[str, Aggregation], version: int = 1) -> Aggregation:
+    """A dict with what is given of each. It can merge, or subtract, if all of them can. An accumulator is a list of
+    those of the columns in the order of their names, so that they may be declared in any other order later."""
+    names = sorted(columns)
+    parts = [columns[name] for name in names]
+    given = [(name, names.index(name), columns[name].result) for name in columns]
     adds, subtracts = [part.add for part in parts], [part.subtract for part in parts]
-    merges, results = [part.merge for part in parts], [part.result for part in parts]
+    merges = [part.merge for part in parts]
 
     def merge(a: list[Any], b: list[Any]) -> list[Any]:
         return [function(x, y) for function, x, y in zip(merges, a, b, strict=True) if function]
 
     def result(state: list[Any]) -> dict[str, Any]:
-        given = zip(names, results, state, strict=True)
-        return {name: each if function is None else function(each) for name, function, each in given}
+        return {name: state[at] if function is None else function(state[at]) for name, at, function in given}
 
     def subtract(state: list[Any], value: Any) -> list[Any]:
         return [function(each, value) for function, each in zip(subtracts, state, strict=True) if function]
+
+    def adopt(computed: Any, state: Any) -> list[Any]:
+        """Columns that are what they were keep what they have; others begin anew."""
+        before = dict(zip(sorted(computed), state, strict=True))
+        return [
+            before[name] if computed.get(name) == part.computes else part.initial()
+            for name, part in zip(names, parts, strict=True)
+        ]
 
     return Aggregation(
         lambda: [part.initial() for part in parts],
@@ -263,6 +286,9 @@ def several(columns: Mapping[str, Aggregation]) -> Aggregation:
         merge if all(merges) else None,
         result,
         subtract if all(subtracts) else None,
+        {name: part.computes for name, part in zip(names, parts, strict=True)},
+        version,
+        adopt=adopt,
     )
 
 

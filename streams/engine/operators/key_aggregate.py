@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..event import Event
-from ..placement import BY_KEY
-from ..tables import TableSpec
+from .accumulators import of_keys
 from .aggregations import Aggregation
 from .operator import (
     LEFT_OUT,
@@ -36,14 +35,13 @@ class KeyAggregate:
     def __init__(self, name: str, aggregation: Aggregation) -> None:
         self.name = name
         self.aggregation = aggregation
-        spec, self._state_spec = TableSpec(name, placement=BY_KEY), TableSpec(f"{name}-state", placement=BY_KEY)
-        self.specs: tuple[TableSpec, ...] = (spec,) if aggregation.result is None else (spec, self._state_spec)
+        self.specs = of_keys(name, aggregation)
         self.counts = {SKIPPED: 0}
         self._failed: Failed = raise_failed
 
     def open(self, context: Context) -> None:
         self._store = context.store(self.name)
-        self._accumulators = self._store if self.aggregation.result is None else context.store(self._state_spec.name)
+        self._accumulators = context.store(self.specs[-1].name)
         self._failed = context.failed
 
     def process(self, port: int, events: list[Event]) -> Outputs:

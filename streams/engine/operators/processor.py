@@ -6,11 +6,13 @@ before the event that moved it there. One of the wall clock fires at the first t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..event import NO_WATERMARK, Event
+from ..migration import by_version
 from ..placement import BY_KEY, BY_TIMER
 from ..stores.store import Store
 from ..tables import TableSpec
@@ -103,16 +105,27 @@ class ProcessorContext:
 
 class ProcessorOperator:
     """make: returns the processor, when the task is opened. tables: names of other tables that it uses. hold_ms: how
-    far the timestamps of what its timers give are behind the watermark at most."""
+    far the timestamps of what its timers give are behind the watermark at most. version, migrate: of its rows, see
+    `Aggregation`."""
 
     outputs = 1
 
-    def __init__(self, name: str, make: Callable[[], Processor], tables: Sequence[str] = (), hold_ms: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Processor],
+        tables: Sequence[str] = (),
+        hold_ms: int = 0,
+        *,
+        version: int = 1,
+        migrate: Mapping[int, Callable[[Any, Any], Any]] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self.make = make
         self.tables = tuple(tables)
         self.hold_ms = hold_ms
-        self.specs = (TableSpec(name, placement=BY_KEY), TableSpec(f"{name}-timers", placement=BY_TIMER))
+        rows = TableSpec(name, placement=BY_KEY, version=version, migrations=by_version(migrate))
+        self.specs = (rows, TableSpec(f"{name}-timers", placement=BY_TIMER))
         self.counts: dict[str, int] = {}
         self.watermark_ms = NO_WATERMARK
         self._timers: tuple[list[tuple[int, int, Timer]], ...] = ([], [])  # heaps, by clock: time, number, timer

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
-from ..placement import BY_FIRST
-from ..tables import TableSpec
+from .accumulators import of_windows
 from .aggregations import Aggregation
 from .operator import LATE, LEFT_OUT, SKIPPED, Context, Failed, Outputs, raise_failed, resulting, unusable_key
 from .windows import FINAL, SessionWindows, WindowResult
@@ -36,12 +35,13 @@ class SessionWindowAggregate:
                 f"sessions {name}: the aggregation needs `merge`, because an event may join two sessions to one"
             )
         self.name = name
-        self.spec = TableSpec(name, placement=BY_FIRST)
+        self.spec = of_windows(name, aggregation)
         self.specs = (self.spec,)
         self.windows = windows
         self.aggregation = aggregation
         self._merge = aggregation.merge
         self.counts = {LATE: 0, SKIPPED: 0}
+        self.emit = emit
         self._final = emit == FINAL
         self._close_ms = windows.gap_ms + windows.grace_ms + 1  # after its end a session closes
         self.hold_ms = self._close_ms if self._final else 0

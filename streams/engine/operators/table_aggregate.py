@@ -11,8 +11,7 @@ from typing import Any
 
 from ...errors import AppError
 from ..event import Event
-from ..placement import BY_KEY
-from ..tables import TableSpec
+from .accumulators import of_keys
 from .aggregations import Aggregation
 from .operator import (
     LEFT_OUT,
@@ -71,14 +70,13 @@ class TableAggregate:
         self.name = name
         self.aggregation = aggregation
         self._subtract = aggregation.subtract
-        spec, self._state_spec = TableSpec(name, placement=BY_KEY), TableSpec(f"{name}-state", placement=BY_KEY)
-        self.specs: tuple[TableSpec, ...] = (spec,) if aggregation.result is None else (spec, self._state_spec)
+        self.specs = of_keys(name, aggregation)
         self.counts = {SKIPPED: 0}
         self._failed: Failed = raise_failed
 
     def open(self, context: Context) -> None:
         self._store = context.store(self.name)
-        self._accumulators = self._store if self.aggregation.result is None else context.store(self._state_spec.name)
+        self._accumulators = context.store(self.specs[-1].name)
         self._failed = context.failed
 
     def process(self, port: int, events: list[Event]) -> Outputs:

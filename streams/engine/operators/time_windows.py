@@ -11,8 +11,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from ..event import NO_WATERMARK, Event
-from ..placement import BY_FIRST
-from ..tables import TableSpec
+from .accumulators import of_windows
 from .aggregations import Aggregation
 from .operator import LATE, LEFT_OUT, SKIPPED, Context, Failed, Outputs, raise_failed, resulting, unusable_key
 from .windows import FINAL, TimeWindows, WindowResult
@@ -34,11 +33,12 @@ class TimeWindowAggregate:
 
     def __init__(self, name: str, windows: TimeWindows, aggregation: Aggregation, emit: str) -> None:
         self.name = name
-        self.spec = TableSpec(name, placement=BY_FIRST)
+        self.spec = of_windows(name, aggregation)
         self.specs = (self.spec,)
         self.windows = windows
         self.aggregation = aggregation
         self.counts = {LATE: 0, PARTLY_LATE: 0, SKIPPED: 0}
+        self.emit = emit
         self._final = emit == FINAL
         self.hold_ms = windows.grace_ms + 1 if self._final else 0
         self._close_ms = windows.size_ms + windows.grace_ms  # after its start a window closes

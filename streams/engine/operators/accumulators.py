@@ -1,0 +1,54 @@
+"""Tables of aggregates: rows are accumulators, or cells that begin with one; what is given of them may be a table, too.
+
+Their versions are the aggregation's. Windows that have changed make a row mean something else whatever its version;
+`engine/versions.py` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..migration import DROP, by_version
+from ..placement import BY_FIRST, BY_KEY
+from ..tables import Derived, TableSpec
+from .aggregations import Aggregation
+
+Function = Callable[[Any, Any], Any]  # of a row's key and value
+
+
+def of_windows(name: str, aggregation: Aggregation) -> TableSpec:
+    """Rows are lists by (key, start of the window in ms): the accumulator, and what the operator keeps of it."""
+    return _versioned(TableSpec(name, placement=BY_FIRST), aggregation, _within)
+
+
+def of_keys(name: str, aggregation: Aggregation) -> tuple[TableSpec, ...]:
+    """A table of what is given. Where that is something else than the accumulator, those are a table of their own, the
+    second."""
+    if aggregation.result is None:
+        return (_versioned(TableSpec(name, placement=BY_KEY), aggregation, lambda function: function),)
+    state = TableSpec(f"{name}-state", placement=BY_KEY)
+    derived = Derived(state.name, aggregation.result)
+    given = TableSpec(name, placement=BY_KEY, version=aggregation.version, derived=derived)
+    return given, _versioned(state, aggregation, lambda function: function)
+
+
+def _versioned(spec: TableSpec, aggregation: Aggregation, in_row: Callable[[Function], Function]) -> TableSpec:
+    spec.version = aggregation.version
+    spec.migrations = by_version({version: in_row(function) for version, function in aggregation.migrate.items()})
+    adopt = aggregation.adopt
+    if adopt is not None:
+        spec.adopt = lambda made_by: in_row(_adopting(adopt, made_by))
+    return spec
+
+
+def _adopting(adopt: Function, made_by: Mapping[str, Any]) -> Function:
+    return lambda key, accumulator: adopt(made_by.get("computes"), accumulator)
+
+
+def _within(function: Function) -> Function:
+    def changed(key: Any, cell: Any) -> Any:
+        made = function(key, cell[0])
+        return made if made is DROP else [made, *cell[1:]]
+
+    return changed
