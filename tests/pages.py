@@ -8,8 +8,8 @@ from typing import Any
 
 
 def names_of(page: Path) -> dict[str, Any]:
-    """What the Python of a page defines, all its blocks in their order."""
+    """What the Python of a page defines, all its blocks in their order; without this module's `__future__`."""
     found: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-        exec(compile(block, str(page), "exec"), found)
+        exec(compile(block, str(page), "exec", dont_inherit=True), found)
     return found

@@ -1,19 +1,16 @@
 """The code of docs/how-to/tables.md, run as it stands there."""
 
-import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 from isthmus.streams.driver import TestDriver
+from tests.pages import names_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/tables.md"
 
 
 def test_what_the_page_says_comes_out() -> None:
-    page: dict[str, Any] = {"__name__": "bank"}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), page)
+    page = names_of(PAGE)
 
     with TestDriver(page["app"]) as driver:
         for amount in (b"1.10", b"2.20"):
