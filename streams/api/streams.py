@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -155,14 +156,7 @@ class Stream(Generic[ValueT]):
                 taken.done()
                 if taken.waiting or not feed.is_over:
                     continue
-            if not taken.waiting:
-                await feed.more()
-                continue
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await feed.more()
-            except TimeoutError:
-                continue
+            await self._more(deadline)
 
     async def take(self, max_: int, within: Seconds | None) -> AsyncIterator[list[ValueT]]:
         """Lists of up to max_ values: of fewer where `within` seconds have passed since the first of them. They are
@@ -194,14 +188,16 @@ class Stream(Generic[ValueT]):
                 taken.done()
                 if not feed.is_over:
                     continue
-            if not taken.waiting:
-                await feed.more()
-                continue
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await feed.more()
-            except TimeoutError:
-                continue
+            await self._more(deadline)
+
+    async def _more(self, deadline: float) -> None:
+        """Wait for the next batch; where events wait to be given together, not beyond this loop time."""
+        if not self._feed.taken.waiting:
+            await self._feed.more()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._feed.more()
 
     async def take_with_timestamp(
         self, max_: int, within: Seconds | None, timestamp_field_name: str
