@@ -6,7 +6,8 @@ Where to look:
 * which topics belong together: `engine/topology.py`; what a checkpoint is: `engine/checkpoint.py`; a task's state:
   `engine/task.py`, `engine/stores/`;
 * the life of tasks: `runtime/worker.py`; transactions: `runtime/commits.py`; feeding agents: `runtime/agents.py`;
-  reading changelogs: `runtime/loading.py`;
+  where tasks go on: `runtime/restoring.py`, by changelogs that `runtime/loading.py` reads; topics that there are, and
+  are made: `runtime/topics.py`, and how the app is laid out over them: `runtime/layout.py`;
 * what runs beside agents: `runtime/services.py`, `runtime/process.py`; pages: `runtime/webserver.py`; the command
   line: `command/`; settings: `api/settings.py`;
 * reading an app's tables from outside: `table_reader.py`; testing an app without a broker: `driver/`.

@@ -1,7 +1,7 @@
 """Copies of tables of tasks that run elsewhere: standbys, and those of tasks that are about to move here.
 
 They follow the changelogs, up to what is committed. A task that begins here takes its copy over, and reads only what is
-missing.
+missing. A task that ends here leaves its tables for a copy, if there is to be one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...client import Client, Consumer, TopicPartition
 from ...client.errors import ClientError
@@ -24,6 +24,13 @@ from .freshness import Freshness
 log = logging.getLogger("isthmus.streams")
 
 POLL_MS = 500
+
+
+class Copy(NamedTuple):
+    """The tables of a task. whole_at: loop time at which they had all that was committed the last time."""
+
+    stores: Mapping[str, Store]
+    whole_at: float
 
 
 class Copies:
@@ -42,32 +49,44 @@ class Copies:
         self._new_stores = new_stores
         self._caught_up = caught_up
         self.stores: dict[TaskId, dict[str, Store]] = {}
+        self._left: dict[TaskId, dict[str, Store]] = {}  # by tasks that have ended, until it is chosen what to keep
         self._consumer: Consumer | None = None
         self._freshness = Freshness()
         self._following: asyncio.Task[None] | None = None
         self._behind: dict[TaskId, None] = {}  # not caught up yet
 
-    def keep(self, ids: Iterable[TaskId], given: Mapping[TaskId, dict[str, Store]]) -> None:
-        """Have copies of these tasks, and of no others. given: stores of tasks that have just ended here, with nothing
-        that is not committed."""
+    def leave(self, id: TaskId, stores: dict[str, Store]) -> None:
+        """Of a task that has just ended here, with nothing that is not committed."""
+        self._left[id] = stores
+
+    def keep(self, ids: Iterable[TaskId]) -> None:
+        """Have copies of these tasks, and of no others."""
         wanted = dict.fromkeys(ids)
         for id in [id for id in self.stores if id not in wanted]:
             _close(self.stores.pop(id))
+        left, self._left = self._left, {}
         for id in wanted:
             if id not in self.stores:
-                self.stores[id] = given[id] if id in given else self._new_stores(id)
+                self.stores[id] = left.pop(id) if id in left else self._new_stores(id)
                 self._behind[id] = None
-        for id, stores in given.items():
-            if self.stores.get(id) is not stores:
-                _close(stores)
+        for stores in left.values():
+            _close(stores)
         self._follow()
 
     def take(self, id: TaskId) -> dict[str, Store] | None:
-        """Give up the copy of a task that begins here."""
+        """Give up the tables of a task that begins here."""
+        return self._give_up(id) or self._left.pop(id, None)
+
+    def _give_up(self, id: TaskId) -> dict[str, Store] | None:
         found = self.stores.pop(id, None)
         if found is not None:
             self._follow()
         return found
+
+    def copy(self, id: TaskId) -> Copy | None:
+        """What is here of the tables of a task; None until it was whole once."""
+        at = self.whole_at(id)
+        return None if at is None else Copy(self.stores[id], at)
 
     def whole_at(self, id: TaskId) -> float | None:
         """Loop time at which a copy had all that was committed the last time; None: never yet."""
@@ -80,7 +99,7 @@ class Copies:
         return {id: lag for id in self.stores if (lag := self._lag(id)) is not None}
 
     async def close(self) -> None:
-        self.keep((), {})
+        self.keep(())
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -128,7 +147,7 @@ class Copies:
                     self.stores[id][table].restore(rows, batches.next_offset, marker)
                 except (KafkaError, StreamsError) as error:
                     log.error("the copy of task %s is given up: %s", id, error)
-                    self.take(id)
+                    self._give_up(id)
             self._freshness.look(consumer)
             for id in list(self._behind):
                 if self._lag(id) == 0:

@@ -12,11 +12,12 @@ where the first topic of others there would have it: encoded, and hashed, as its
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ...client import TopicPartition
 from ..api.agents import Agent
 from ..api.app import App, watermarks_of
 from ..api.topics import Place, Topic
@@ -27,7 +28,7 @@ from ..engine.event import Event
 from ..engine.graph import Chain, Kind, Node, Output, awaited_topics, part_of
 from ..engine.origin import Origins
 from ..engine.partitioning import KeyRule, Places, differing, partition_of
-from ..engine.task import Task
+from ..engine.task import Task, TaskId
 from ..engine.time import Clocks, Watermarks
 from ..engine.topology import Reader, SubTopology, Topology
 from ..errors import ChangeRefused
@@ -150,6 +151,28 @@ class Layout:
             origins,
             tuple(apart),
         )
+
+    def subtopology(self, id: TaskId) -> SubTopology:
+        return self.topology.subtopologies[id.subtopology]
+
+    def task_of(self, tp: TopicPartition) -> TaskId:
+        return self.topology.task_of(*tp)
+
+    def knows(self, tp: TopicPartition) -> bool:
+        """Whether it belongs to a task."""
+        if tp.topic not in self.topics:
+            return False
+        tables = self.topology.of_topic(tp.topic).tables
+        return not tables or tp.partition < self.tables[tables[0]]
+
+    def partitions(self, ids: Iterable[TaskId]) -> list[TopicPartition]:
+        """What tasks read."""
+        return [TopicPartition(topic, id.partition) for id in ids for topic in self.subtopology(id).topics]
+
+    def tables_of(self, id: TaskId) -> Collection[str]:
+        """Without any where there is no such task."""
+        found = self.topology.subtopologies.get(id.subtopology)
+        return frozenset(() if found is None else found.tables)
 
     def rule_of(self, subtopology: str) -> KeyRule:
         """By which a key's records, and so its rows, are in one of its partitions."""

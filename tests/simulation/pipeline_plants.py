@@ -51,9 +51,9 @@ def watermarks_begin_anew(stack: contextlib.ExitStack) -> None:
 
 def migrated_rows_are_not_written(stack: contextlib.ExitStack) -> None:
     """Rows of the new version are in the worker, and its marker in the changelog, without them."""
-    from isthmus.streams.runtime import worker
+    from isthmus.streams.runtime import restoring
 
-    real = worker.prepare
+    real = restoring.prepare
 
     def prepare(task: Any) -> dict[str, int]:
         done = real(task)
@@ -63,7 +63,7 @@ def migrated_rows_are_not_written(stack: contextlib.ExitStack) -> None:
             store.confirm(store.changelog_offset, store.marker)
         return done
 
-    _replace(stack, worker, "prepare", prepare)
+    _replace(stack, restoring, "prepare", prepare)
 
 
 def disks_have_what_is_not_committed(stack: contextlib.ExitStack) -> None:
@@ -138,15 +138,15 @@ def _but_for_heartbeats(real: Callable[[Any, Any], bool]) -> Callable[[Any, Any]
 
 def copies_are_taken_as_they_are(stack: contextlib.ExitStack) -> None:
     """A task that begins with a copy of its tables does not read what the copy has not."""
-    from isthmus.streams.runtime import worker
+    from isthmus.streams.runtime import restoring
 
-    real = worker.load
+    real = restoring.load
 
     async def load(client: Any, tasks: Any, *given: Any) -> None:
         fresh = [each for each in tasks if not any(store.marker for store in each.stores.values())]
         await real(client, fresh, *given)
 
-    _replace(stack, worker, "load", load)
+    _replace(stack, restoring, "load", load)
 
 
 def dropped_outputs_are_sent(stack: contextlib.ExitStack) -> None:

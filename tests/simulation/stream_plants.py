@@ -160,13 +160,13 @@ def successors_do_not_wait(stack: contextlib.ExitStack) -> None:
 
 
 def tasks_begin_before_they_are_restored(stack: contextlib.ExitStack) -> None:
-    from isthmus.streams.runtime import worker
+    from isthmus.streams.runtime import restoring
 
     async def load(_: Any, tasks: Sequence[Any], *__: Any) -> None:
         for task in tasks:
             task.restored()
 
-    _replace(stack, worker, "load", load)
+    _replace(stack, restoring, "load", load)
 
 
 def inputs_are_read_uncommitted(stack: contextlib.ExitStack) -> None:

@@ -25,9 +25,9 @@ from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.task import Task, TaskId
 from isthmus.streams.errors import AppError, RecordError
+from isthmus.streams.runtime.copies import Copy
 from isthmus.streams.runtime.layout import Layout
 from isthmus.streams.runtime.webserver import WebServer
-from isthmus.streams.runtime.worker import Copy
 from tests.running import in_loop, run_by
 
 PARTITIONS = 4
