@@ -19,17 +19,17 @@ that caused them; Kafka's have the greater one of both rows, which these tables 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from ..codecs import encode_table_value
 from ..event import Event
-from ..placement import BY_FIRST, BY_KEY
+from ..placement import BY_FIRST
 from ..tables import TableSpec
 from .operator import Context, Failed, KeyKind, Outputs, derived, raise_failed, unusable_key
 from .stream_join import INNER
-from .table_joins import Value, change_row, reader
+from .table_joins import JoinResult, Sides, Value, reader
 from .table_sources import Change, of_left_out
 
 STALE = "stale"  # name of a count
@@ -193,36 +193,28 @@ class ForeignKeyResult:
     def __init__(self, name: str, left: str, value: Value, how: str = INNER, versioned: bool = False) -> None:
         self.name = name
         self.left = left
-        self.value = value
-        self.specs = (TableSpec(name, placement=BY_KEY),)
+        self.result = JoinResult(name, value, how)
+        self.specs = (self.result.spec,)
         self.counts = {STALE: 0}
-        self._inner = how == INNER
         self._versioned = versioned
-        self._failed: Failed = raise_failed
 
     def open(self, context: Context) -> None:
-        self._store = context.store(self.name)
+        self.result.open(context)
         self._row = reader(context, self.left, self._versioned)
-        self._failed = context.failed
 
     def process(self, port: int, events: list[Event]) -> Outputs:
-        found: list[Event] = []
+        return (self.result.changes(self._sides(port, events)),)
+
+    def _sides(self, port: int, events: list[Event]) -> Iterator[Sides]:
         for event in events:
-            left = self._row(event.key) if port else event.value.new
-            right = None
-            if port:
-                response = Response(*event.value)
-                if left is None or hash_of(left) != response.hash:
-                    self.counts[STALE] += 1
-                    continue
-                right = response.right
-            try:
-                new = None if left is None or (right is None and self._inner) else self.value(left, right)
-            except Exception as error:
-                self._failed(self.name, event, error)
+            if port == 0:
+                yield event, event.value.new, None
                 continue
-            change_row(self._store, event, event.key, new, found)
-        return (found,)
+            left, response = self._row(event.key), Response(*event.value)
+            if left is None or hash_of(left) != response.hash:
+                self.counts[STALE] += 1
+            else:
+                yield event, left, response.right
 
     def advance(self, watermark_ms: int) -> Outputs:
         return ([],)

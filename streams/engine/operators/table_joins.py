@@ -7,19 +7,19 @@ have the greater one of both rows, which these tables do not keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from ..event import Event
 from ..placement import BY_KEY
-from ..stores.store import Store
 from ..tables import TableSpec
 from .operator import Context, Failed, Outputs, derived, raise_failed
 from .stream_join import INNER, LEFT
 from .table_sources import Change, present
 
 Value = Callable[[Any, Any], Any]
+Sides = tuple[Event, Any, Any]  # the left and the right row for its key; None: there is none
 
 
 class TableJoin:
@@ -41,32 +41,23 @@ class TableJoin:
     ) -> None:
         self.name = name
         self.tables = (left, right)
-        self.value = value
-        self.specs = (TableSpec(name, placement=BY_KEY),)
+        self.result = JoinResult(name, value, how)
+        self.specs = (self.result.spec,)
         self.counts: dict[str, int] = {}
-        self._needs = (how in (INNER, LEFT), how == INNER)  # left, right
         self._versioned = versioned
-        self._failed: Failed = raise_failed
 
     def open(self, context: Context) -> None:
-        self._store = context.store(self.name)
+        self.result.open(context)
         self._rows = tuple(map(partial(reader, context), self.tables, self._versioned))
-        self._failed = context.failed
 
     def process(self, port: int, events: list[Event]) -> Outputs:
-        found: list[Event] = []
-        other = 1 - port
-        row = self._rows[other]
+        return (self.result.changes(self._sides(port, events)),)
+
+    def _sides(self, port: int, events: list[Event]) -> Iterator[Sides]:
+        row = self._rows[1 - port]
         for event in events:
             theirs = row(event.key)
-            left, right = (theirs, event.value.new) if port else (event.value.new, theirs)
-            try:
-                new = self._joined(left, right)
-            except Exception as error:
-                self._failed(self.name, event, error)
-                continue
-            change_row(self._store, event, event.key, new, found)
-        return (found,)
+            yield (event, theirs, event.value.new) if port else (event, event.value.new, theirs)
 
     def advance(self, watermark_ms: int) -> Outputs:
         return ([],)
@@ -74,26 +65,45 @@ class TableJoin:
     def tick(self, wall_ms: int) -> Outputs:
         return ([],)
 
-    def _joined(self, left: Any, right: Any) -> Any:
-        if left is None and (right is None or self._needs[0]):
-            return None
-        return None if right is None and self._needs[1] else self.value(left, right)
-
 
 def reader(context: Context, table: str, versioned: bool) -> Callable[[Any], Any]:
     """Returns the present value of a row of a table; None if there is none."""
     return partial(present, context.versions[table]) if versioned else context.store(table).rows.get
 
 
-def change_row(store: Store, event: Event, key: Any, new: Any, found: list[Event]) -> None:
-    """Write a row of a result, and give the change. Where there is no row before or after, there is none."""
-    old = store.rows.get(key)
-    if new is not None:
-        store.set(key, new)
-    elif old is not None:
-        store.delete(key)
-    else:
-        return
-    change = derived(event, Change(old, new))
-    change.key = key
-    found.append(change)
+class JoinResult:
+    """The rows that a join gives: a table. value, how: see `TableJoin`."""
+
+    def __init__(self, name: str, value: Value, how: str) -> None:
+        self.spec = TableSpec(name, placement=BY_KEY)
+        self._value = value
+        self._needs_left, self._needs_right = how in (INNER, LEFT), how == INNER
+        self._failed: Failed = raise_failed
+
+    def open(self, context: Context) -> None:
+        self._store, self._failed = context.store(self.spec.name), context.failed
+
+    def changes(self, joined: Iterable[Sides]) -> list[Event]:
+        """Write the row of each event's key, and give the changes. Where there is no row before or after, there is
+        none."""
+        found: list[Event] = []
+        for event, left, right in joined:
+            try:
+                new = self._row(left, right)
+            except Exception as error:
+                self._failed(self.spec.name, event, error)
+                continue
+            old = self._store.rows.get(event.key)
+            if new is not None:
+                self._store.set(event.key, new)
+            elif old is not None:
+                self._store.delete(event.key)
+            else:
+                continue
+            found.append(derived(event, Change(old, new)))
+        return found
+
+    def _row(self, left: Any, right: Any) -> Any:
+        if left is None and (right is None or self._needs_left):
+            return None
+        return None if right is None and self._needs_right else self._value(left, right)
