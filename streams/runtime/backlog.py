@@ -94,11 +94,11 @@ class Backlog:
     def passed(self, count: int) -> Position:
         """Drop this many of the next events as done. Returns the position after them."""
         self._done += count
-        if self.empty:
-            return self._end
-        if self._done >= len(self._events):
-            return self._decoded_to
-        return Position(self._events[self._done].offset, self._decoded_to.leader_epoch)
+        if self._done < len(self._events):
+            return Position(self._events[self._done].offset, self._decoded_to.leader_epoch)
+        # They know this, so that until a collection of garbage no event would be freed, nor the data.
+        self._events, self._done = [], 0
+        return self._end if self.empty else self._decoded_to
 
     @property
     def next_timestamp_ms(self) -> int:

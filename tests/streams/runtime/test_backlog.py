@@ -1,5 +1,8 @@
 """What was fetched is given out a few record batches at a time, every event once, offsets right after each."""
 
+import gc
+import weakref
+
 import pyarrow as pa
 import pytest
 
@@ -54,6 +57,18 @@ def test_what_was_not_passed_is_given_again():
     backlog = Backlog(fetched((5, 4), next_offset=9), json_topic(), 5)
     assert [event.offset for event in backlog.ahead(3)] == [5, 6, 7]
     assert (backlog.passed(1).offset, drained(backlog, 100)) == (6, [([6, 7, 8], 9)])
+
+
+def test_what_was_passed_is_freed_without_a_collection_of_garbage():
+    backlog = Backlog(fetched((5, 4), next_offset=9), json_topic(), 5)
+    freed = weakref.ref(backlog)
+    gc.disable()
+    try:
+        backlog.passed(len(backlog.ahead(100)))
+        del backlog
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_records_below_the_position_are_left_out_and_holes_at_the_end_are_passed():
