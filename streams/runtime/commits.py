@@ -227,10 +227,7 @@ class Commits:
                 self._send_late(producer)
             if len(self._outputs) >= OUTPUTS_MAX:
                 await asyncio.wait(self._outputs)
-                # What failed stays, so that the commit fails, whatever the agent does.
-                self._outputs = [
-                    each for each in self._outputs if not each.done() or each.cancelled() or each.exception()
-                ]
+                self._outputs = _unwritten(self._outputs)
             self._hand_over()
             if not producer.has_space:
                 await producer.wait_for_space()
@@ -425,7 +422,7 @@ class Commits:
             await self._commit_offsets(checkpoints, offsets, outputs)
             return
         try:
-            await asyncio.gather(*outputs)
+            await asyncio.gather(*_unwritten(outputs))
             await self._check()
             producer = await self._begun()
             written, placed = await self._write(producer, checkpoints, late, shared)
@@ -448,7 +445,7 @@ class Commits:
     ) -> None:
         """Of tasks without tables, whose outputs go out at once."""
         try:
-            await asyncio.gather(*outputs)
+            await asyncio.gather(*_unwritten(outputs))
         except (KafkaError, ClientError) as error:
             await self._see_time(error, error)
             raise self._not_written(error) from error
@@ -662,6 +659,12 @@ def _encoded(topic: Topic, events: Sequence[Event]) -> tuple[list[bytes | None],
             values.append(encode_value(event.value))
             keys.append(key)
     return keys, values
+
+
+def _unwritten(outputs: Iterable[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
+    """Those that are not acknowledged: what failed stays, so that the commit fails, whatever the agent does. Most of a
+    commit's are, and to wait for each of thousands would cost the loop more than the commit."""
+    return [each for each in outputs if not each.done() or each.cancelled() or each.exception()]
 
 
 def noted(error: BaseException) -> str:
