@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .stores.store import Store
+from .stores.rows import wanted_key
+from .stores.store import Store, taken_as_they_are
 from .windows import TableWindows
 
 NEVER_MS = -(1 << 62)  # before all times
@@ -26,6 +27,7 @@ class OpenWindows:
         "_by_start",
         "_closed_after_ms",
         "_earliest_ms",
+        "_plain_keys",
         "dropped",
         "expires",
         "store",
@@ -41,6 +43,7 @@ class OpenWindows:
         self.expires = windows.expires_ms is not None
         self.dropped = 0
         self._closed_after_ms = None if windows.expires_ms is None else windows.size_ms + windows.expires_ms
+        self._plain_keys, _ = taken_as_they_are(store.spec)
         self._by_start: dict[int, dict[Any, None]] = {}  # keys of each window
         for key, start_ms in store.rows:
             self._by_start.setdefault(start_ms, {})[key] = None
@@ -68,13 +71,13 @@ class OpenWindows:
         if keys is None:
             keys = self._by_start[start_ms] = {}
             self._earliest_ms = min(self._earliest_ms, start_ms)
-        keys[key] = None
+        keys[self._known(key)] = None
 
     def delete(self, key: Any, start_ms: int) -> None:
         """KeyError if there is no row."""
         self.store.delete((key, start_ms))
         keys = self._by_start[start_ms]
-        keys.pop(key, None)
+        keys.pop(self._known(key), None)
         if not keys:
             del self._by_start[start_ms]
 
@@ -95,4 +98,12 @@ class OpenWindows:
 
     def starts(self, key: Any) -> list[int]:
         """Of the windows that have this key, the earliest first."""
-        return sorted(start_ms for start_ms, keys in self._by_start.items() if key in keys)
+        try:
+            known = self._known(key)
+        except KeyError:
+            return []
+        return sorted(start_ms for start_ms, keys in self._by_start.items() if known in keys)
+
+    def _known(self, key: Any) -> Any:
+        """As it comes back from the store. KeyError for what cannot be a key."""
+        return key if type(key) in self._plain_keys else wanted_key(self.store.spec, (key, 0))[0]

@@ -32,6 +32,7 @@ class RecordCodec:
 
     accepts = (f"{KEY_TYPES}, records, {EXACTLY}", f"{VALUE_TYPES}, records, {EXACTLY}")
     takes_scalars = (True, True)
+    changes_keys = False
 
     def __init__(self) -> None:
         self._classes = Classes(takes_records=True)

@@ -1,12 +1,14 @@
 """Rows of a table with serializers: keys or values are written by a codec, as a topic's are, and read by their type.
 
 What comes back is what the codec makes of it, which need not be equal: JSON without types has no tuples, YAML no bytes.
+So that a key finds its row before and after a restart, the canonical key is what the codec reads of what it writes.
 Of a table with windows, the codec's bytes of a key are within a row's key of this package.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,27 +40,35 @@ class SerializedCodec:
     def takes_scalars(self) -> tuple[bool, bool]:
         return self.key is None, self.value is None
 
+    @property
+    def changes_keys(self) -> bool:
+        return self.key is not None
+
     def canonical_key(self, key: Any) -> Any:
         if self.key is None:
             return self.typed.canonical_key(key)
-        if self.has_windows:
-            return self._canonical(key[0]), key[1]
-        return self._canonical(key)
-
-    def _canonical(self, key: Any) -> Any:
         try:
-            key = self.typed.canonical_key(key)
-        except TypeError:
-            hash(key)  # the codec may write it all the same
-        self.encode_key((key, 0) if self.has_windows else key)  # said now, not at the commit
-        return key
+            canonical = self.decode_key(self.encode_key(key))
+        except ChangelogError as error:
+            raise TypeError(f"what its serializer cannot read again ({error})") from error
+        try:
+            hash(canonical)
+        except TypeError as error:
+            raise TypeError(f"what its serializer reads as no key ({error})") from error
+        return canonical
 
     def encode_key(self, key: Any) -> bytes:
         if self.key is None:
             return self.typed.encode_key(key)
         if self.has_windows:
-            return encode_table_key((_written(self.key, key[0]), key[1]))
-        return _written(self.key, key)
+            return encode_table_key((self._written_key(self.key, key[0]), key[1]))
+        return self._written_key(self.key, key)
+
+    def _written_key(self, coder: Coder, key: Any) -> bytes:
+        """Equal keys are written alike, True as 1."""
+        with suppress(TypeError):  # the codec may write it all the same
+            key = self.typed.canonical_key(key)
+        return _written(coder, key)
 
     def decode_key(self, data: bytes) -> Any:
         if self.key is None:

@@ -50,6 +50,8 @@ class TableCodec:
     have. AppError at once for a type that names what is not defined.
     """
 
+    changes_keys = False
+
     def __init__(self, key_type: Any = None, value_type: Any = None) -> None:
         self._untyped = RecordCodec()
         self._keys = None if key_type is None else Classes(key_type)

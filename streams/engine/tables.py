@@ -46,7 +46,14 @@ class RowCodec(Protocol):
         """Whether any None, bool, int, float, str and bytes can be a key, and a value."""
         ...
 
-    def canonical_key(self, key: Any) -> Any: ...
+    @property
+    def changes_keys(self) -> bool:
+        """Whether the canonical key need not equal the keys that it stands for, as b"k" does not equal "k"."""
+        ...
+
+    def canonical_key(self, key: Any) -> Any:
+        """What decoding the encoded key gives."""
+        ...
 
     def encode_key(self, key: Any) -> bytes: ...
 
@@ -138,8 +145,8 @@ class TableSpec:
         return said
 
     def canonical_key(self, key: Any) -> Any:
-        """The key under which a row is stored, for all equal keys: 1 for True and 1.0. Raises AppError for a key that
-        could not be restored."""
+        """The key under which a row is stored, and comes back: 1 for True and 1.0, b"k" for "k" if the serializer reads
+        bytes. Raises AppError for a key that could not be restored."""
         try:
             if self.codec is not None:
                 canonical = self.codec.canonical_key(key)
@@ -153,6 +160,11 @@ class TableSpec:
         except TypeError as error:
             accepted = f"{KEY_TYPES}, {EXACTLY}" if self.codec is None else self.codec.accepts[0]
             raise self._refused(f"key {key!r}", error, accepted) from error
+
+    @property
+    def changes_keys(self) -> bool:
+        """Whether a dict of rows by canonical keys does not find them by all keys that these stand for."""
+        return self.codec is not None and self.codec.changes_keys
 
     def encode_key(self, key: Any) -> bytes:
         """The changelog key of a row; `key` is canonical."""

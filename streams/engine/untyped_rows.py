@@ -21,6 +21,7 @@ class UntypedCodec:
 
     accepts = ("nothing: it is read without the app",) * 2
     takes_scalars = (False, False)
+    changes_keys = False
 
     def windowed(self) -> UntypedCodec:
         return self

@@ -7,7 +7,7 @@ in memory, in two layers: changed, and under way. Decoded values of committed ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ...errors import AppError, ChangelogError, ChangeRefused, StoreError
 from ..tables import MEMORY, TableSpec
 from .database import Database, DiskMemory
 from .layout import FORMAT, ROWS, Lock, Summary, write_summary
+from .rows import Pairs, by_any_key
 from .store import Change, taken_as_they_are
 
 # Keys in the database that are no rows'. A row's key that begins like them has one more zero byte in front, as in the
@@ -61,6 +62,7 @@ class DiskStore:
         "_changed",
         "_changed_rows",
         "_changelog",
+        "_changes_keys",
         "_committed_rows",
         "_database",
         "_directory",
@@ -83,7 +85,8 @@ class DiskStore:
         self, spec: TableSpec, directory: Path, changelog: str, memory: DiskMemory, wall_ms: Callable[[], int]
     ) -> None:
         self.spec = spec
-        self.rows: Mapping[Any, Any] = _Rows(self)
+        self.rows = by_any_key(_Rows(self), spec)
+        self._changes_keys = spec.changes_keys
         self.changelog_offset = 0
         self.marker: bytes | None = None
         # What the app made of a row, by key: a value, an _Encoded one, or _GONE. `changed` hides `under_way`, which
@@ -143,6 +146,9 @@ class DiskStore:
     # --- What the app sees -------------------------------------------------------------------------------------------
 
     def get(self, key: Any) -> Any:
+        if self._changes_keys:
+            with suppress(AppError):
+                key = self.spec.canonical_key(key)
         held = self._changed.get(key, _UNKNOWN)
         if held is _UNKNOWN:
             held = self._below(key)
@@ -359,7 +365,7 @@ def _is_short(held: Any) -> bool:
     return (kind is not str and kind is not bytes) or len(held) <= CACHED_VALUE_BYTES
 
 
-class _Rows(Mapping[Any, Any]):
+class _Rows(Pairs):
     """All layers of a store as one mapping, for reading."""
 
     __slots__ = ("_store",)
@@ -380,34 +386,9 @@ class _Rows(Mapping[Any, Any]):
     def __len__(self) -> int:
         return self._store._count()
 
-    def __iter__(self) -> Iterator[Any]:
-        return (key for key, _ in self._store._items())
-
     def __reversed__(self) -> Iterator[Any]:
         name = self._store.spec.name
         raise AppError(f"the rows of table {name} are on disk, where none is the last: keep an order in keys or values")
 
-    def items(self) -> ItemsView[Any, Any]:
-        return _Items(self)
-
-    def values(self) -> ValuesView[Any]:
-        return _Values(self)
-
     def pairs(self) -> Iterator[tuple[Any, Any]]:
         return self._store._items()
-
-
-class _Items(ItemsView[Any, Any]):
-    """Reads keys and values at once, rather than a value for each key."""
-
-    _mapping: _Rows
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return self._mapping.pairs()
-
-
-class _Values(ValuesView[Any]):
-    _mapping: _Rows
-
-    def __iter__(self) -> Iterator[Any]:
-        return (value for _, value in self._mapping.pairs())

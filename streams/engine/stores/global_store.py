@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ...errors import AppError
 from ..tables import DISK, TableSpec
+from .rows import by_any_key
 from .store import Change, Store
 
 
@@ -57,7 +58,9 @@ class GlobalStore:
         self._changed: dict[Any, None] = {}  # keys, in the order of their first change since the last commit began
         self._under_way: dict[Any, _Own] = {}
         is_plain = partition_of is None and not self._is_divided
-        self.rows: Mapping[Any, Any] = committed[0].rows if is_plain else _Rows(self._committed, self._own)
+        self.rows: Mapping[Any, Any] = (
+            committed[0].rows if is_plain else by_any_key(_Rows(self._committed, self._own), spec)
+        )
 
     # --- What the app sees ----------------------------------------------------------------------------
 

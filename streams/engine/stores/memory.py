@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import ChangelogError
 from ..tables import TableSpec
 from ..versions import settled
+from .rows import by_any_key
 from .store import Change, taken_as_they_are
 
 
@@ -21,6 +22,7 @@ class MemoryStore:
         "_plain_keys",
         "_restored",
         "_rewritten",
+        "_rows",
         "changelog_offset",
         "marker",
         "rows",
@@ -29,7 +31,8 @@ class MemoryStore:
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self.rows: dict[Any, Any] = {}
+        self._rows: dict[Any, Any] = {}
+        self.rows = by_any_key(self._rows, spec)
         self._plain_keys, self._immutable = taken_as_they_are(spec)
         self.changelog_offset = 0
         self.marker: bytes | None = None
@@ -52,17 +55,17 @@ class MemoryStore:
         if type(key) not in self._plain_keys:
             key = self.spec.canonical_key(key)
         self._dirty[key] = None if type(value) in self._immutable else self.spec.encode_value(key, value)
-        self.rows[key] = value
+        self._rows[key] = value
 
     def delete(self, key: Any) -> None:
         key = self.spec.canonical_key(key)
-        del self.rows[key]
+        del self._rows[key]
         self._dirty[key] = None
 
     def take_changes(self) -> list[Change]:
         dirty, self._dirty = self._dirty, {}
         rewritten, self._rewritten = self._rewritten, []
-        spec, rows = self.spec, self.rows
+        spec, rows = self.spec, self._rows
         return rewritten + [
             (spec.encode_key(key), spec.encode_value(key, rows[key]) if value is None and key in rows else value)
             for key, value in dirty.items()
@@ -78,12 +81,12 @@ class MemoryStore:
             return
         changes = list(changes)
         written: Any = [change for change in changes if change[1] is not None]
-        self.rows.update(self.spec.decode_rows(written))
+        self._rows.update(self.spec.decode_rows(written))
         if len(written) < len(changes):
             deleted = {key for key, value in changes if value is None}
             for key, value in {key: value for key, value in changes if key in deleted}.items():
                 if value is None:  # and was not set again
-                    self.rows.pop(self.spec.decode_key(key), None)
+                    self._rows.pop(self.spec.decode_key(key), None)
 
     def look(self, key: Any) -> Any:
         if self._restored:
@@ -99,15 +102,15 @@ class MemoryStore:
         for key, value in restored.items():
             if value is None:
                 with suppress(ValueError, TypeError, ChangelogError):  # of a version in which keys were something else
-                    self.rows.pop(self.spec.decode_key(key), None)
-        self.rows.update(settled(self, [(key, value) for key, value in restored.items() if value is not None]))
+                    self._rows.pop(self.spec.decode_key(key), None)
+        self._rows.update(settled(self, [(key, value) for key, value in restored.items() if value is not None]))
 
     def migrate(self, rewrite: Callable[[Iterable[tuple[bytes, bytes]]], Iterable[Change]]) -> int:
         encode_key, encode_value = self.spec.encode_key, self.spec.encode_value
-        known = {encode_key(key): encode_value(key, value) for key, value in self.rows.items()}
+        known = {encode_key(key): encode_value(key, value) for key, value in self._rows.items()}
         before = {key: value for key, value in {**known, **self._restored}.items() if value is not None}
         self._rewritten = list(rewrite(before.items()))
-        self.rows.clear()
+        self._rows.clear()
         self._restored = {**before, **dict(self._rewritten)}
         self.settle()
         return len(self._rewritten)
@@ -116,7 +119,7 @@ class MemoryStore:
         return False  # it does not keep what rows were before
 
     def close(self) -> None:
-        self.rows.clear()
+        self._rows.clear()
         self._dirty.clear()
         self._restored.clear()
         self._rewritten.clear()

@@ -60,6 +60,8 @@ VALUES: dict[Any, list[Any]] = {
     dict[str, Order]: [{"first": Order(item="a", tags=["x"])}],
 }
 KEYS: dict[Any, list[Any]] = {Place: [Place("de", date(2020, 2, 29))], UUID: [UUID(int=7)], Point: [Point(1, 2.5)]}
+RAW: Any = {"key_serializer": "raw"}
+PICKLED: Any = {"key_serializer": "pickle"}
 
 
 def in_agent(app: App, scenario: Callable[[], None]) -> TestDriver:
@@ -168,6 +170,7 @@ def test_a_serializer_writes_rows_and_the_type_reads_them() -> None:
     assert found.table("t") == {"a": order}
 
 
+@pytest.mark.parametrize("kind", ["memory://", "rocksdb://"])
 @pytest.mark.parametrize(
     ("options", "key", "value", "why"),
     [
@@ -176,14 +179,22 @@ def test_a_serializer_writes_rows_and_the_type_reads_them() -> None:
         ({"value_serializer": "raw"}, "k", 1.5, "serializer refuses"),
         ({"value_serializer": "raw"}, "k", None, "would delete the row"),
         ({"value_serializer": "pickle"}, "k", b"as they are", "bytes"),
-        ({"key_serializer": "raw"}, None, 1, "would delete the row"),
+        (RAW, None, 1, "would delete the row"),
+        (RAW | {"key_type": int}, "seven", 1, "cannot read again"),
+        ({"key_serializer": "msgpack"}, ("a", 1), 1, "reads as no key"),
     ],
 )
-def test_what_cannot_come_back_is_refused_as_it_is_set(options: Any, key: Any, value: Any, why: str) -> None:
-    store = MemoryStore(App("app").Table("t", **options).spec)
+def test_what_cannot_come_back_is_refused_as_it_is_set(
+    options: Any, key: Any, value: Any, why: str, kind: str, tmp_path: Path
+) -> None:
+    spec = App("app", store=kind).Table("t", **options).spec
+    store = Stores("app", tmp_path, lambda: 0).open(spec, 0, "changelog-0")
     with pytest.raises(AppError, match=f"table t: .*{why}"):
         store.set(key, value)
-    assert (store.take_changes(), store.rows) == ([], {})
+    assert (store.take_changes(), dict(store.rows)) == ([], {})
+    assert key not in store.rows
+    with pytest.raises(KeyError):
+        store.get(key)
 
 
 def test_a_row_of_another_class_says_so_instead_of_coming_back_wrong() -> None:
@@ -210,9 +221,9 @@ def test_rows_can_be_read_without_the_app() -> None:
     read = MemoryStore(TableSpec("t", codec=UntypedCodec()))
     read.restore(changes, 1)
     read.settle()
-    pickled = read.rows.pop("pickled")
-    assert isinstance(pickled, bytes)
-    assert read.rows == {
+    rows = dict(read.rows)
+    assert isinstance(rows.pop("pickled"), bytes)
+    assert rows == {
         "order": {"item": "a", "tags": ["x"], "price": Decimal("1.50")},
         "person": {"name": "ann", "age": 0, "born": None},
         "set": [{"x": 1, "y": 2.0}],
@@ -232,3 +243,65 @@ def test_stores_have_faust_s_names_and_others_are_refused(store: str) -> None:
     assert App("app").Table("t", store=store).spec.store in ("memory", "disk")
     with pytest.raises(AppError, match="store 'redis://' is not known"):
         App("app").Table("t", store="redis://")
+
+
+@pytest.mark.parametrize("store", ["memory://", "rocksdb://"])
+@pytest.mark.parametrize(
+    ("options", "key", "kept"),
+    [
+        ({}, True, 1),
+        ({}, None, None),
+        ({}, ("a", 1.0), ("a", 1)),
+        (RAW, "k", b"k"),
+        (RAW, b"k", b"k"),
+        (RAW | {"key_type": str}, "k", "k"),
+        (RAW | {"key_type": int}, "7", 7),
+        (PICKLED, 1.0, 1),
+        (PICKLED, ("a", True), ("a", 1)),
+        (PICKLED, Item(sku="s"), Item(sku="s")),
+        (PICKLED | {"key_type": Place}, Place("de", date(2020, 2, 29)), Place("de", date(2020, 2, 29))),
+    ],
+)
+def test_a_key_finds_its_row_and_comes_back_the_same_before_and_after_a_restart(
+    store: str, options: Any, key: Any, kept: Any, tmp_path: Path
+) -> None:
+    app = App("app", datadir=tmp_path, store=store)
+    table = app.Table("plain", **options)
+    tables = [table, app.GlobalTable("global", **options)]
+    sets, windows = app.SetTable("sets", **options), app.Table("windows", default=int, **options).tumbling(10, 60)
+    looked: list[Any] = []
+
+    def write() -> None:
+        for each in tables:
+            each[key] = 1
+        sets[key].add("member")
+        windows[key] += 1
+
+    def look() -> None:
+        for each in (*tables, sets):
+            keys = each.keys()
+            looked.append([key in each, each.get(key) is not None, key in keys, list(keys), len(each)])
+        looked.append([key in windows, windows[key].value(), list(windows), list(windows.keys())])
+
+    def remove() -> None:
+        assert [each.pop(key) for each in (*tables, sets)] == [1, 1, {"member"}]
+        del windows[key]
+        write()
+        for each in (*tables, sets, windows):
+            del each[key]
+
+    @app.agent(app.topic("in", value_type=str), tables=[table, sets, windows])
+    async def agent(stream: Any) -> None:
+        async for what in stream:
+            {"write": write, "look": look, "remove": remove}[what]()
+
+    with TestDriver(app) as driver:
+        driver.send("in", value="write", timestamp_ms=1000)
+        for step in (lambda: None, driver.commit, driver.restart, driver.crash):
+            step()
+            driver.send("in", value="look", timestamp_ms=1000)
+            assert repr(looked[-4:]) == repr([[True, True, True, [kept], 1]] * 3 + [[True, 1, [kept], [kept]]])
+        driver.send("in", value="remove", timestamp_ms=1000)
+        driver.restart()
+        driver.send("in", value="look", timestamp_ms=1000)
+        assert looked[-4:] == [[False, False, False, [], 0]] * 3 + [[False, 0, [], []]]
