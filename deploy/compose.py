@@ -220,6 +220,7 @@ def document(
     volumes: dict[str, Any] = {
         volume(node): {} for name, datacenter in topology.datacenters.items() for node in nodes(name, datacenter)
     }
+    volumes |= {tables_volume(worker): {} for worker in topology.workers}
     volumes["spark-data"] = {}
     return {"services": services, "networks": networks, "volumes": volumes}
 
@@ -300,19 +301,24 @@ def _mirror(link: Mirror, topology: Topology) -> dict[str, Any]:
 
 def _worker(worker: Worker, where: Place, topology: Topology) -> dict[str, Any]:
     bootstrap = inside(worker.datacenter, topology.datacenters[worker.datacenter])
-    volumes = {"volumes": [_escaped(f"{where.folder}:{APPS}:ro")]} if where.folder else {}
+    mounted = [_escaped(f"{where.folder}:{APPS}:ro")] if where.folder else []
     port = worker.web_port
     # The others of its group ask it for rows at its container's name, whether or not the host has the port.
-    arguments = (*worker_arguments(where.app, bootstrap, port), "--web-bind=0.0.0.0")
+    arguments = (*worker_arguments(worker, where.app, bootstrap), "--web-bind=0.0.0.0")
     return {
         **_python("streams", arguments),
         **({"ports": [f"{LOOPBACK}:{port}:{port}"]} if port else {}),
         **_contained(WORKER),
         "networks": [worker.datacenter],
-        **volumes,
+        "volumes": [f"{tables_volume(worker)}:{DATA}", *mounted],
         **copy.deepcopy(READINESS),
         "depends_on": _after(_ready(worker.datacenter, topology)),
     }
+
+
+def tables_volume(worker: Worker) -> str:
+    """Of what a worker keeps on disk, in the folder that it starts in. It ends as no broker's does."""
+    return f"{worker.name}-tables"
 
 
 def _spark(datacenters: list[str]) -> dict[str, Any]:

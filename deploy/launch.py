@@ -119,7 +119,7 @@ class Layout:
         path, colon, name = worker.app.rpartition(":")
         file = self.app_file(worker)
         app = f"{file}{colon}{name}" if file else worker.app
-        command = (*python("streams"), *worker_arguments(app, self.addresses[worker.datacenter], worker.web_port))
+        command = (*python("streams"), *worker_arguments(worker, app, self.addresses[worker.datacenter]))
         facts = {DIGEST: digest(file)} if file else {}
         pause_s = WORKER_BACKOFF_MAX_S
         return ProcessSpec(
@@ -196,9 +196,11 @@ def mirror_arguments(link: Mirror, source: str, target: str) -> tuple[str, ...]:
     return (f"--link={link.name}", *ends, f"--topics={','.join(link.topics)}", f"--rename={link.rename}")
 
 
-def worker_arguments(app: str, bootstrap: str, web_port: int | None) -> tuple[str, ...]:
-    """What `isthmus.streams` is told; app: path/to/file.py:app or module:app. web_port: None as the app says."""
-    return (app, f"--bootstrap={bootstrap}", *(() if web_port is None else (f"--web-port={web_port}",)))
+def worker_arguments(worker: Worker, app: str, bootstrap: str) -> tuple[str, ...]:
+    """What `isthmus.streams` is told; app: path/to/file.py:app or module:app. By its name a worker that was killed
+    finds again what it had open, and its tables on disk."""
+    port = () if worker.web_port is None else (f"--web-port={worker.web_port}",)
+    return (app, f"--bootstrap={bootstrap}", f"--name={worker.name}", *port)
 
 
 async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 FLIGHTS = ROOT / "examples" / "flights" / "topology.yaml"
 COMMITTED = ROOT / "docker-compose.multi-dc.yml"
 KINDS = ("broker", "topics", "mirror", "worker")
+APP = Place("shop.counts:app")
 
 
 def flights() -> dict[str, Any]:
@@ -195,9 +196,9 @@ def test_any_other_app_is_mounted_with_its_folder_and_cannot_be_written(tmp_path
     found = place(made.workers[0], tmp_path / "t.yaml", tmp_path)
     assert found == Place("/apps/counts.py:app", "./apps")
     service = document(made, {"w": found})["services"]["w-worker"]
-    assert service["volumes"] == ["./apps:/apps:ro"]
+    assert service["volumes"] == ["w-tables:/data", "./apps:/apps:ro"]
     to_be_reached = ["--web-port=6070", "--web-bind=0.0.0.0"]
-    assert service["command"] == ["/apps/counts.py:app", "--bootstrap=a-broker:9092", *to_be_reached]
+    assert service["command"] == ["/apps/counts.py:app", "--bootstrap=a-broker:9092", "--name=w", *to_be_reached]
     assert service["ports"] == ["127.0.0.1:6070:6070"]
     elsewhere = place(made.workers[0], tmp_path / "t.yaml", tmp_path / "made" / "here")
     assert elsewhere.folder == "../../apps"
@@ -209,6 +210,13 @@ def test_an_app_that_is_not_there_is_named(tmp_path):
         compose_file(tmp_path / "t.yaml", tmp_path / "c.yaml")
     words = f"the app of worker w is to be {tmp_path}/apps/counts.py: there is no such file"
     assert str(caught.value) == f"{tmp_path}/t.yaml: {words}"
+
+
+def test_each_worker_keeps_its_tables_on_a_volume_of_its_own_in_the_folder_it_starts_in(tmp_path):
+    workers = ", ".join(f"{{name: {name}, app: 'shop.counts:app', datacenter: w}}" for name in ("w", "x"))
+    made = document(topology(f"datacenters: {{w: {{}}}}\nworkers: [{workers}]\n", tmp_path), dict.fromkeys("wx", APP))
+    assert [made["services"][f"{name}-worker"]["volumes"] for name in "wx"] == [["w-tables:/data"], ["x-tables:/data"]]
+    assert list(made["volumes"]) == ["w-data", "w-tables", "x-tables", "spark-data"]
 
 
 def test_a_module_is_named_as_it_is(tmp_path):
