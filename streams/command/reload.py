@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
@@ -9,8 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 LOOK_S = 0.5
+PR_SET_PDEATHSIG = 1
 STOP_S = 15.0  # for a worker that was told to end; longer than it takes for its last checkpoint
 SKIPPED = ("__pycache__", "node_modules", "site-packages", "build", "dist")
 FILES_MAX = 20_000  # looked at
@@ -49,22 +54,40 @@ def without(arguments: Sequence[str], flag: str) -> list[str]:
     return [each for each in arguments if each != flag]
 
 
-def watched() -> list[Path]:
-    """The folders whose files are an app's: the present one, and that of the script."""
-    script = Path(sys.argv[0]).resolve()
-    own = [] if script.name == "__main__.py" else [script.parent]
-    return [Path.cwd(), *(each for each in own if not each.is_relative_to(Path.cwd()))]
+def watched(name: str | None = None) -> list[Path]:
+    """The folders whose files are an app's: the present one, and that of the script or of what `name` names."""
+    own = _file_of(name) if name else Path(sys.argv[0])
+    folders = [Path.cwd()]
+    if own is not None and not (folder := own.resolve().parent).is_relative_to(folders[0]):
+        folders.append(folder)
+    return folders
 
 
-def run_reloading(folders: Sequence[Path]) -> int:
-    """Run this command line again without --reload, for every change of the files. Returns the exit code at Ctrl-C."""
+def _file_of(name: str) -> Path | None:
+    """Where the app is that `-A` names; of a module in a package, the file of the outermost one. None: nowhere, yet."""
+    where = name.rpartition(":")[0] or name
+    if where.endswith(".py"):
+        return Path(where)
+    with contextlib.suppress(ValueError, ImportError):
+        spec = importlib.util.find_spec(where.partition(".")[0])
+        return None if spec is None or spec.origin is None else Path(spec.origin)
+    return None
+
+
+def run_reloading(folders: Sequence[Path], start_in: Path) -> int:
+    """Run this command line again without --reload, for every change of the files. Returns the exit code at Ctrl-C or
+    SIGTERM; a second one kills the worker. start_in: where the command line was given."""
     command = [sys.executable, *without(sys.orig_argv[1:], "--reload")]
+    # Python knows the code that it has kept of a file by the second of its change: two within one would be one.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     print(f"watching {', '.join(str(each) for each in folders)}; Ctrl-C ends", flush=True)
     child: subprocess.Popen[bytes] | None = None
     try:
         while True:
             before = seen(folders)
-            child = subprocess.Popen(command)
+            child = subprocess.Popen(command, cwd=start_in, env=environment, preexec_fn=_end_with_parent)
             told = False
             while not (changes := changed(before, seen(folders))):
                 if child.poll() == 0:
@@ -80,7 +103,17 @@ def run_reloading(folders: Sequence[Path]) -> int:
         return 0
     finally:
         if child is not None:
-            _end(child)
+            with contextlib.suppress(KeyboardInterrupt):
+                _end(child)
+
+
+def _interrupt(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _end_with_parent() -> None:
+    """In the child, which would go on with code that nobody watches any more."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -90,4 +123,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             child.wait(STOP_S)
         except subprocess.TimeoutExpired:
             child.kill()
+        except KeyboardInterrupt:
+            child.kill()
+            raise
+        finally:
             child.wait()

@@ -36,15 +36,16 @@ HELP = {"help_option_names": ["--help"], "max_content_width": 110, "show_default
 def main(app: App | None = None, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit. app: None: the one that `-A` names."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    start_in = Path.cwd()
     readiness = Readiness.take() if "--reload" not in given else Readiness("")  # before any code of the app runs
     try:
         if app is None:
             name = named(given)
             if "worker" in given and "--reload" in given:  # by a child alone: an app with a fault is waited for
-                sys.exit(run_reloading(watched()))
+                sys.exit(run_reloading(watched(name), start_in))
             app = find(name)
         app.finalize()
-        group_of(app, readiness)(given, prog_name=_program())
+        group_of(app, readiness, start_in=start_in)(given, prog_name=_program())
     except AppError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(EXIT_CONFIG)
@@ -77,8 +78,10 @@ def _program() -> str:
     return "python -m isthmus.streams" if script.name == "__main__.py" else script.name
 
 
-def group_of(app: App, readiness: Readiness, run: Run | None = None) -> click.Group:
-    """The command line of an app. run: runs the app's own commands; None: each on a loop of its own."""
+def group_of(app: App, readiness: Readiness, run: Run | None = None, start_in: Path | None = None) -> click.Group:
+    """The command line of an app. run: runs the app's own commands; None: each on a loop of its own. start_in: where it
+    was given; None: here."""
+    start_in = start_in or Path.cwd()
 
     @click.group(context_settings=HELP, no_args_is_help=True)
     @click.option("-A", "--app", "name", metavar="MODULE:APP", help="The app, where it is not the script itself.")
@@ -103,13 +106,13 @@ def group_of(app: App, readiness: Readiness, run: Run | None = None) -> click.Gr
         if datadir:
             app.conf.datadir = Path(datadir)
         if workdir:
-            os.chdir(workdir)
+            os.chdir(start_in / workdir)  # `named` may have gone there
         context.obj = AppCommand(app, context.command_path, as_json, quiet, debug)
         if debug:
             app.conf.debug = True
 
     group.help = f"Run the stream app {app.id}, and see what it has."
-    group.add_command(_worker(app, readiness))
+    group.add_command(_worker(app, readiness, start_in))
     for command in (_agents, _tables, list_models, show_model, _send, _reset):
         group.add_command(command)
     for each in app.commands:
@@ -120,7 +123,7 @@ def group_of(app: App, readiness: Readiness, run: Run | None = None) -> click.Gr
 # --- The worker -------------------------------------------------------------------------------------
 
 
-def _worker(app: App, readiness: Readiness) -> click.Command:
+def _worker(app: App, readiness: Readiness, start_in: Path) -> click.Command:
     conf = app.conf
 
     @click.command("worker", help="Start a worker: it runs the app's agents, timers and pages until Ctrl-C.")
@@ -149,7 +152,7 @@ def _worker(app: App, readiness: Readiness) -> click.Command:
         reload: bool,
     ) -> None:
         if reload:
-            raise click.exceptions.Exit(run_reloading(watched()))
+            raise click.exceptions.Exit(run_reloading(watched(), start_in))
         app.conf.web_enabled = with_web
         for setting, value in (("web_port", web_port), ("web_bind", web_bind), ("web_host", web_host)):
             if value is not None:
