@@ -8,6 +8,7 @@ of other topics the group that has committed offsets.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,16 +17,17 @@ import orjson
 
 from ..client import Admin, Client, Consumer, TopicPartition
 from ..client.raw import READ_COMMITTED
+from ..protocol import records
 from .engine.checkpoint import MARKER, Marker
 from .engine.time import watermark_by_source
 from .engine.topic_names import CHANGELOG, DEAD_LETTERS, RESTORING, changelog, kind_of, table_of
-from .errors import AppError
+from .errors import AppError, ChangelogError
 from .savepoints import fence
 
 INPUT = "input"
 POLL_MS = 500
-MARKER_WITHIN = 1_000  # records before the end of a changelog in which there is a marker
-MARKER_MS = 30_000.0
+MARKER_TAILS = (50, 5_000, 1 << 62)  # offsets before the end in which a marker is looked for, one after the other
+MARKER_S = 30.0  # without a record while it is looked for
 _NO_MEMBERS = ("empty", "dead")  # states of a group
 
 
@@ -78,31 +80,52 @@ async def own_topics(client: Client, app_id: str, *kinds: str) -> list[str]:
 
 async def _writer_of(client: Client, changelog: str) -> str | None:
     """The app whose markers a changelog has; None: it has none."""
-    for marker in (await _last_markers(client, changelog)).values():
+    for marker in (await last_markers(client, [changelog])).values():
         return str(orjson.loads(marker).get("app"))
     return None
 
 
-async def _last_markers(client: Client, changelog: str) -> dict[int, bytes]:
-    """Of each partition that has one."""
-    found: dict[int, bytes] = {}
-    await client.refresh_metadata([changelog])
-    tps = [TopicPartition(changelog, partition) for partition in client.partitions(changelog)]
+async def last_markers(client: Client, changelogs: Sequence[str]) -> dict[TopicPartition, bytes]:
+    """The last committed marker of each partition that has one. Raises ChangelogError where none can be read."""
+    await client.refresh_metadata(list(changelogs))
+    tps = [TopicPartition(topic, partition) for topic in changelogs for partition in client.partitions(topic)]
     begins = await Admin(client).list_offsets(dict.fromkeys(tps, "earliest"))
     ends = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"), READ_COMMITTED)
-    starts = {tp: max(begins[tp][0], ends[tp][0] - MARKER_WITHIN) for tp in tps if begins[tp][0] < ends[tp][0]}
+    found: dict[TopicPartition, bytes] = {}
+    for tail in MARKER_TAILS:
+        places = {
+            tp: (max(begins[tp][0], ends[tp][0] - tail), ends[tp][0])
+            for tp in tps
+            if tp not in found and ends[tp][0] > begins[tp][0]
+        }
+        if places:
+            await _read_markers(client, places, found)
+    return found
+
+
+async def _read_markers(
+    client: Client, places: Mapping[TopicPartition, tuple[int, int]], found: dict[TopicPartition, bytes]
+) -> None:
+    loop = asyncio.get_running_loop()
     consumer = Consumer(client, auto_offset_reset="earliest", isolation="read_committed")
-    consumer.assign(starts)
+    consumer.assign({tp: begin for tp, (begin, _) in places.items()})
+    stuck_at = loop.time() + MARKER_S
     try:
-        async with client.operation(f"search for a marker in {changelog}", MARKER_MS):
-            while any((consumer.position(tp) or 0) < ends[tp][0] for tp in starts):
-                for tp, records in (await consumer.poll(POLL_MS)).items():
-                    for record in records:
-                        if record.key == MARKER and record.value is not None:
-                            found[tp.partition] = bytes(record.value)
+        while waiting := [tp for tp, (_, end) in places.items() if (consumer.position(tp) or 0) < end]:
+            if loop.time() > stuck_at:
+                tp = waiting[0]
+                raise ChangelogError(
+                    f"{tp.topic}-{tp.partition} was read up to offset {consumer.position(tp)} of {places[tp][1]}, and "
+                    f"for {MARKER_S:.0f} s no further: is its broker overloaded or hung?"
+                )
+            for batches in await consumer.poll_batches(POLL_MS):
+                stuck_at = loop.time() + MARKER_S
+                columns = records.decode_lists(batches.records, from_offset=batches.from_offset)
+                for key, value in zip(columns.keys, columns.values, strict=True):
+                    if key == MARKER and value is not None:
+                        found[batches.tp] = value
     finally:
         await consumer.close()
-    return found
 
 
 async def tables(client: Client, app_id: str) -> list[str]:
@@ -153,7 +176,7 @@ async def watermarks(client: Client, app_id: str) -> dict[TopicPartition, tuple[
     for topic in await own_topics(client, app_id, CHANGELOG):
         if table_of(app_id, topic) in done:
             continue
-        for partition, data in (await _last_markers(client, topic)).items():
+        for (_, partition), data in (await last_markers(client, [topic])).items():
             marker = Marker.decode(data, app_id, f"{topic}-{partition}")
             done.update(marker.tables)
             for kept in marker.watermarks.values():

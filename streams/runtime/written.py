@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import orjson
 
-from ...client import Admin, Client, Consumer, TopicPartition
+from ...client import Admin, Client, TopicPartition
 from ...client.raw import READ_COMMITTED
-from ...protocol import records
-from ..admin import own_topics
+from ..admin import last_markers, own_topics
 from ..api.app import App
 from ..engine import topic_names
 from ..engine.changes import Change, Code, Written, compare
-from ..engine.checkpoint import MARKER, Marker
-
-POLL_MS = 500
-TAILS = (50, 5_000, 1 << 62)  # offsets before the end in which a marker is looked for, one after the other
+from ..engine.checkpoint import Marker
 
 
 def code_of(app: App) -> Code:
@@ -44,17 +40,11 @@ async def written(client: Client, app_id: str, read: Iterable[str] = ()) -> Writ
     markers: dict[str, dict[int, Marker]] = {}
     partitions: dict[str, int] = {}
     if topics:
-        await client.refresh_metadata(list(topics.values()))
-        tps = {
-            TopicPartition(topic, number): table
-            for table, topic in topics.items()
-            for number in client.partitions(topic)
-        }
-        for tp, data in (await _last_markers(client, list(tps))).items():
+        for tp, data in (await last_markers(client, list(topics.values()))).items():
             if orjson.loads(data).get("app") == app_id:  # else it is of an app whose name begins like this one's
                 marker = Marker.decode(data, app_id, f"{tp.topic}-{tp.partition}")
                 if marker.positions:  # else it is of a global table
-                    markers.setdefault(tps[tp], {})[tp.partition] = marker
+                    markers.setdefault(topic_names.table_of(app_id, tp.topic), {})[tp.partition] = marker
         partitions = {table: len(client.partitions(topics[table])) for table in markers}
     offsets = await admin.group_offsets(app_id)
     committed: dict[str, dict[int, int]] = {}
@@ -74,36 +64,3 @@ async def _unread(client: Client, committed: Mapping[str, Mapping[int, int]], re
     for tp, (end, *_) in ends.items():
         found[tp.topic] = found.get(tp.topic, 0) + max(0, end - committed[tp.topic].get(tp.partition, 0))
     return found
-
-
-async def _last_markers(client: Client, tps: Sequence[TopicPartition]) -> dict[TopicPartition, bytes]:
-    """The last committed marker of each partition that has one."""
-    admin = Admin(client)
-    begins = await admin.list_offsets(dict.fromkeys(tps, "earliest"))
-    ends = await admin.list_offsets(dict.fromkeys(tps, "latest"), READ_COMMITTED)
-    found: dict[TopicPartition, bytes] = {}
-    for tail in TAILS:
-        places = {
-            tp: (max(begins[tp][0], ends[tp][0] - tail), ends[tp][0])
-            for tp in tps
-            if tp not in found and ends[tp][0] > begins[tp][0]
-        }
-        if places:
-            await _read(client, places, found)
-    return found
-
-
-async def _read(
-    client: Client, places: Mapping[TopicPartition, tuple[int, int]], found: dict[TopicPartition, bytes]
-) -> None:
-    consumer = Consumer(client, auto_offset_reset="earliest", isolation="read_committed")
-    consumer.assign({tp: begin for tp, (begin, _) in places.items()})
-    try:
-        while any((consumer.position(tp) or 0) < end for tp, (_, end) in places.items()):
-            for batches in await consumer.poll_batches(POLL_MS):
-                columns = records.decode_lists(batches.records, from_offset=batches.from_offset)
-                for key, value in zip(columns[2], columns[3], strict=True):
-                    if key == MARKER and value is not None:
-                        found[batches.tp] = value
-    finally:
-        await consumer.close()
