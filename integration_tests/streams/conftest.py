@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,3 +23,9 @@ def broker(
     else:
         with running_broker(tmp_path_factory.mktemp("streams"), AT_ONCE) as made:
             yield made
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `python` has made the packages of faust-streaming."""
+    return tmp_path_factory.mktemp("programs")

@@ -205,8 +205,10 @@ def test_two_workers_have_one_leader_and_answer_for_each_other(shop: Shop) -> No
                 assert len({answer["at"] for answer in answers}) == 1  # its owner has answered both
                 [found] = {json.dumps(ask(f"{each}/tables/totals?key={customer}")[1]) for each in urls}
                 assert json.loads(found)["value"] == amount
-            owners = ask(f"{urls[0]}/router/")[1]
-            assert sorted(owners.values()) == sorted(2 * urls)
+            tasks = ask(f"{urls[0]}/router/topics")[1]
+            assert sorted((each, len(topics[f"{shop.name}.orders"])) for each, topics in tasks.items()) == [
+                (each, 2) for each in sorted(urls)
+            ]
             for each in urls:
                 assert 'isthmus_streams_tasks{app="' in ask(f"{each}/metrics")[1]
 

@@ -50,11 +50,6 @@ DIFFERENT = {  # by case: faust's outcome and ours
 }
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def test_records_beside_faust_s(programs: Path, tmp_path: Path) -> None:
     theirs = json.loads(run([python("faust", programs), PROGRAM, "faust"], tmp_path))
     ours = json.loads(run([sys.executable, PROGRAM, "isthmus"], tmp_path))

@@ -59,7 +59,7 @@ from .settings import table as settings_table
 from .signals import Signals
 from .table_options import TableOptions, recovered, spec_of
 from .topics import NEVER_IDLE_MS, Outbox, Topic
-from .web import Handler, View, Web
+from .web import Handler, View, Web, no_cors
 from .windows import HoppingWindow, WindowedTable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,7 +130,7 @@ class App:
         self.background = Background()
         self.commands: list[DeclaredCommand] = []
         self.web = Web(self)
-        self.router = Router()
+        self.router = Router(self)
         self.agents: list[Agent] = []
         self.tables: dict[str, tables.Table | WindowedTable] = {}
         self.global_stores: Mapping[str, GlobalStore] = {}  # while a worker or driver runs
@@ -662,6 +662,7 @@ class App:
     ) -> Callable[[Any], type[View]]:
         """Decorates a `View`, or an async function that answers GET: it gets its view, the request, and what the path
         matches, such as `word` in `/count/{word}/`."""
+        no_cors(path, cors_options)
 
         def declare(handler: Any) -> type[View]:
             return self.web.add_page(path, handler, name=name, base=base)
@@ -681,7 +682,7 @@ class App:
         is a parameter of the query (query_param, or shard_param), what the path matches (match_info), or fixed."""
         name = table.spec.name
         key = key_of(shard_param, query_param, match_info, exact_key)
-        return route(self.router, lambda wanted: self.router.key_store(name, wanted), key)
+        return route(self.router, lambda wanted: self.router.owner_url(name, wanted), key)
 
     def topic_route(
         self,
@@ -695,7 +696,7 @@ class App:
         """`table_route` for the worker that reads the records of a key."""
         name = topic.get_topic_name()
         key = key_of(shard_param, query_param, match_info, exact_key)
-        return route(self.router, lambda wanted: self.router.topic_key_store(name, wanted), key)
+        return route(self.router, lambda wanted: self.router.topic_owner_url(name, wanted), key)
 
     # --- Commands -----------------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ log = logging.getLogger("isthmus.streams")
 ROUTED = "X-Isthmus-Routed"  # a header: another worker has routed the request here, so that none goes round in circles
 
 
+ByUrl = dict[str, dict[str, list[int]]]  # of a worker -> topic -> partitions
+
+
 class NoOwner(LookupError):
     """No worker is known that has the key: a rebalance goes on, or the owner has no web server."""
 
@@ -31,6 +34,10 @@ class Owners(Protocol):
 
     def topic_owner_url(self, topic: str, key: Any) -> str | None: ...
 
+    def changelogs(self) -> ByUrl: ...
+
+    def inputs(self) -> ByUrl: ...
+
 
 class Forward(Protocol):
     """Has another worker answer a request."""
@@ -41,16 +48,44 @@ class Forward(Protocol):
 class Router:
     """`app.router`. owners, forward: set by the web server of a worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: Any) -> None:
         self.owners: Owners | None = None
         self.forward: Forward | None = None
+        self._app = app
 
-    def key_store(self, table: str, key: Any) -> str | None:
-        """The URL of the worker that has the row of a key; None: this one, also where no worker runs."""
+    def key_store(self, table_name: str, key: Any) -> str:
+        """The URL of the worker that has the row of a key; of this one where no worker runs. Raises NoOwner."""
+        return self.owner_url(table_name, key) or self._url
+
+    def external_topic_key_store(self, topic: Any, key: Any) -> str:
+        """The URL of the worker that reads the records of a key. Raises NoOwner."""
+        return self.topic_owner_url(topic.get_topic_name(), key) or self._url
+
+    def tables_metadata(self) -> ByUrl:
+        """Which partitions of changelogs each worker has."""
+        return {} if self.owners is None else self.owners.changelogs()
+
+    def table_metadata(self, table_name: str) -> ByUrl:
+        """`tables_metadata` of one table."""
+        changelog = self._app.changelog_topic(table_name)
+        found = {url: topics[changelog] for url, topics in self.tables_metadata().items() if changelog in topics}
+        return {url: {changelog: partitions} for url, partitions in found.items()}
+
+    def external_topics_metadata(self) -> ByUrl:
+        """Which partitions of its input each worker reads."""
+        return {} if self.owners is None else self.owners.inputs()
+
+    @property
+    def _url(self) -> str:
+        url: str = self._app.conf.canonical_url
+        return url
+
+    def owner_url(self, table: str, key: Any) -> str | None:
+        """`key_store`; None: this worker has it."""
         return None if self.owners is None else self.owners.owner_url(table, key)
 
-    def topic_key_store(self, topic: str, key: Any) -> str | None:
-        """The URL of the worker that reads the records of a key; None: this one."""
+    def topic_owner_url(self, topic: str, key: Any) -> str | None:
+        """`external_topic_key_store` of the topic of this name; None: this worker reads them."""
         return None if self.owners is None else self.owners.topic_owner_url(topic, key)
 
     async def routed(self, find: Callable[[], str | None], request: Request) -> Any | None:

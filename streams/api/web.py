@@ -83,7 +83,7 @@ class ServiceUnavailable(WebError):
 
 def dumped(value: Any) -> _bytes:
     """JSON; keys may be of any type that JSON's text can show, records are objects, and bytes are text."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
 
 
 def _plain(value: Any) -> Any:
@@ -99,17 +99,13 @@ def _plain(value: Any) -> Any:
     return json_default(value)
 
 
-def answer(body: _bytes, content_type: str, status: int, reason: str | None, headers: Any) -> Response:
+def answer(
+    body: _bytes, content_type: str, status: int, reason: str | None, headers: Any, charset: str | None = "utf-8"
+) -> Response:
     from aiohttp.web import Response
 
-    is_text = content_type.startswith(("text/", "application/json"))
     return Response(
-        body=body,
-        status=status,
-        reason=reason,
-        headers=headers,
-        content_type=content_type,
-        charset="utf-8" if is_text else None,
+        body=body, status=status, reason=reason, headers=headers, content_type=content_type, charset=charset
     )
 
 
@@ -158,7 +154,7 @@ class Answers:
         reason: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        return answer(value, content_type or "application/octet-stream", status, reason, headers)
+        return answer(value, content_type or "application/octet-stream", status, reason, headers, charset=None)
 
 
 # --- Views ------------------------------------------------------------------------------------------
@@ -216,7 +212,8 @@ class View(Answers):
 
     async def on_request_error(self, request: Request, error: WebError) -> Any:
         """The answer for a WebError."""
-        return self.error(error.code, error.detail, **error.extra_context)
+        allowed = {"Allow": ",".join(sorted(self.get_methods()))} if isinstance(error, MethodNotAllowed) else None
+        return self.error(error.code, error.detail, allowed, **error.extra_context)
 
     def error(self, status: int, reason: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
         return self.json({"error": reason, **more}, status=int(status), headers=headers)
@@ -288,6 +285,7 @@ class Blueprint:
         self, uri: str, *, name: str | None = None, base: type[View] = View, cors_options: Any = None
     ) -> Callable[[Any], Any]:
         """Decorates a view or a handler."""
+        no_cors(uri, cors_options)
 
         def decorate(handler: Any) -> Any:
             self._routes.append((uri, name or handler.__name__, handler, base))
@@ -309,6 +307,15 @@ class Blueprint:
 
     def __repr__(self) -> str:
         return f"<Blueprint {self.name}>"
+
+
+def no_cors(path: str, options: Any) -> None:
+    """Raises AppError for options that Faust's pages take."""
+    if options:
+        raise AppError(
+            f"page {path}: cors_options= is not possible: set the headers in the view, or give a middleware by "
+            "web_application_options"
+        )
 
 
 def _joined(prefix: str, uri: str) -> str:

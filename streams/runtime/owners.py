@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...client.joining import CONSUMER
-from ..api.routing import NoOwner
+from ..api.routing import ByUrl, NoOwner
 from ..engine.codecs import encode_key
 from ..engine.key_text import readings
 from ..engine.partitioning import partition_of
 from ..engine.task import TaskId
+from ..engine.topology import SubTopology
 from .worker import StreamWorker
 
 
@@ -61,6 +63,27 @@ class GroupOwners:
                 )
             raise NoOwner(f"no worker with a web server is known that has task {task}: try again later")
         return url
+
+    def changelogs(self) -> ByUrl:
+        app, counts = self.worker.app, self.worker.layout.tables
+        return self._by_url(lambda part: {app.changelog_topic(table): counts[table] for table in part.tables})
+
+    def inputs(self) -> ByUrl:
+        client = self.worker.client
+        return self._by_url(lambda part: {topic: len(client.partitions(topic)) for topic in part.topics})
+
+    def _by_url(self, counts_of: Callable[[SubTopology], dict[str, int]]) -> ByUrl:
+        """counts_of: topics of a sub-topology -> how many partitions they have."""
+        parts = self.worker.layout.topology.subtopologies
+        owners = {**self.worker.told.owners, **dict.fromkeys(self.worker.running, self.worker.url)}
+        found: ByUrl = {}
+        for task, url in sorted(owners.items()):
+            if task.subtopology not in parts:
+                continue
+            for topic, count in counts_of(parts[task.subtopology]).items():
+                if task.partition < count:
+                    found.setdefault(url, {}).setdefault(topic, []).append(task.partition)
+        return found
 
     def _task(self, subtopology: str, key: Any, partitions: int) -> TaskId:
         data = encode_key(key)

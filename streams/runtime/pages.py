@@ -1,6 +1,6 @@
 """The pages that every worker has: a live view at /, its JSON, tables by key, health and metrics.
 
-`/table` and `/router` are Faust's paths for the same.
+`/table` and `/router` are Faust's, with its answers.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Pages:
         if conf.web_tables_enabled:
             yield "/tables", self.tables
             yield "/tables/{name}", self.table
-            yield "/table/", self.tables
-            yield "/table/{name}/", self.table
-            yield "/table/{name}/{key}/", self.table
-            yield "/router/", self.owners
+            yield "/table/", self.table_names
+            yield "/table/{name}/", self.table_name
+            yield "/table/{name}/{key}/", self.value
+            yield "/router/", self.changelogs
+            yield "/router/topics", self.inputs
+            yield "/router/{name}/", self.changelog
             yield "/router/{name}/{key}/", self.owner
 
     async def index(self, request: web.Request) -> web.Response:
@@ -68,23 +70,37 @@ class Pages:
         """With ?key=: the row, from the worker that has it, or from a copy that is at most ?max_staleness_ms= old. Else
         rows of this worker, up to ?limit=."""
         name = self._table(request)
-        key = request.match_info.get("key", request.query.get("key"))
+        key = request.query.get("key")
         if key is None:
             return self._rows(name, request)
-        bound_ms = self._bound_ms(request)
-        if self.worker is None:
-            raise NotFound(f"table {name} has no row {key}", table=name, key=key)
-        forward = None if ROUTED in request.headers else self._forward(request)
         try:
-            found = await Lookup(self.worker).row(name, key, bound_ms, forward)
+            found = await self._row(name, key, request)
         except NoRow as error:
             raise NotFound(
                 f"table {name} has no row {key}", table=name, key=key, staleness_ms=error.staleness_ms
             ) from None
-        if not isinstance(found, Row):
-            answer: web.Response = found
-            return answer
-        return _json({"table": name, **found._asdict(), "worker": self._url()})
+        return _json({"table": name, **found._asdict(), "worker": self._url()}) if isinstance(found, Row) else found
+
+    async def value(self, request: web.Request) -> web.Response:
+        """The value of a key alone; where there is no row, the table's default."""
+        name, key = self._table(request), request.match_info["key"]
+        try:
+            found = await self._row(name, key, request)
+        except NoRow:
+            default = self.app.all_tables()[name].default
+            if default is None:
+                raise NotFound("key not found", table=name, key=key) from None
+            return _json(default())
+        return _json(found.value) if isinstance(found, Row) else found
+
+    async def _row(self, name: str, key: str, request: web.Request) -> Row | web.Response:
+        """The row of a key, or what another worker has answered. Raises NoRow."""
+        bound_ms = self._bound_ms(request)
+        if self.worker is None:
+            raise NoRow(0)
+        forward = None if ROUTED in request.headers else self._forward(request)
+        found: Row | web.Response = await Lookup(self.worker).row(name, key, bound_ms, forward)
+        return found
 
     def _forward(self, request: web.Request) -> Forward | None:
         forward = self.app.router.forward
@@ -113,20 +129,32 @@ class Pages:
             }
         )
 
-    async def owners(self, request: web.Request) -> web.Response:
-        """Which worker runs each task."""
-        if self.worker is None:
-            return _json({})
-        known = {str(id): url for id, url in sorted(self.worker.told.owners.items())}
-        return _json(known | {str(id): self._url() for id in sorted(self.worker.running)})
+    async def table_names(self, request: web.Request) -> web.Response:
+        return _json([self._named(name) for name in self.app.all_tables()])
+
+    async def table_name(self, request: web.Request) -> web.Response:
+        return _json(self._named(self._table(request)))
+
+    def _named(self, table: str) -> dict[str, str]:
+        return {"name": table, "help": self.app.all_tables()[table].help}
+
+    async def changelogs(self, request: web.Request) -> web.Response:
+        """Which partitions of changelogs each worker has."""
+        return _json(self.app.router.tables_metadata())
+
+    async def changelog(self, request: web.Request) -> web.Response:
+        return _json(self.app.router.table_metadata(self._table(request)))
+
+    async def inputs(self, request: web.Request) -> web.Response:
+        """Which partitions of its input each worker reads."""
+        return _json(self.app.router.external_topics_metadata())
 
     async def owner(self, request: web.Request) -> web.Response:
         """The URL of the worker that has a key."""
         try:
-            url = self.app.router.key_store(self._table(request), request.match_info["key"])
+            return _json(self.app.router.key_store(self._table(request), request.match_info["key"]))
         except LookupError as error:
             raise ServiceUnavailable(str(error)) from error
-        return _json(url or self._url())
 
     def _table(self, request: web.Request) -> str:
         name = request.match_info["name"]

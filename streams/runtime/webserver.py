@@ -136,6 +136,8 @@ async def _answered(request: web.Request, handler: Any) -> Any:
     except WebError as error:
         return _error(int(error.code), {"error": error.detail, **error.extra_context})
     except web.HTTPNotFound:
+        if request.match_info.http_exception is None:  # it is what a page raises
+            raise
         return _error(404, {"error": f"there is no page {request.path}"})
 
 

@@ -135,6 +135,8 @@ async def test_pages_are_functions_and_views() -> None:
         assert await asked(f"{url}/users") == (200, "/count/a%20b/")
         assert await asked(f"{url}/users", "POST", json={"user": 3}) == (404, {"error": "no such user", "user": 3})
         assert await asked(f"{url}/users", "DELETE") == (405, {"error": "Method DELETE not allowed."})
+        async with aiohttp.ClientSession() as session, session.delete(f"{url}/users") as refused:
+            assert refused.headers["Allow"] == "GET,HEAD,POST"
         assert (await asked(f"{url}/users", "HEAD"))[0] == 200
         assert await asked(f"{url}/none") == (404, {"error": "there is no page /none"})
 
@@ -207,6 +209,11 @@ async def test_a_request_goes_to_the_worker_that_has_the_key_with_body_and_answe
     for worker, other in ((workers[0], 1), (workers[1], 0)):
         worker.told.owners = {TaskId("in", n): urls[other] for n in workers[other].partitions}
     try:
+        for url in urls:
+            of_each = {urls[0]: [0, 1], urls[1]: [2, 3]}
+            changelogs = {each: {"app-counts-changelog": of_each[each]} for each in urls}
+            assert await asked(f"{url}/router/") == await asked(f"{url}/router/counts/") == (200, changelogs)
+            assert await asked(f"{url}/router/topics") == (200, {each: {"in": of_each[each]} for each in urls})
         for word in ("the", "quick", "brown", "fox"):
             owner = 0 if partition_for_key(word.encode(), PARTITIONS) < 2 else 1
             for url in urls:
@@ -352,7 +359,8 @@ async def test_rows_are_listed_up_to_a_limit_and_keys_are_found_in_their_own_typ
         assert (await asked(f"{url}/tables/counts"))[1]["rows_here"] == 4
         assert (await asked(f"{url}/tables/counts?limit=0"))[0] == 400
         assert (await asked(f"{url}/tables/counts?key=x"))[1]["value"] == "b'x'"
-        assert (await asked(f"{url}/table/counts/1/"))[1]["value"] == "1"
+        assert await asked(f"{url}/table/counts/1/") == (200, "1")
+        assert await asked(f"{url}/table/counts/unknown/") == (200, 0), "the table's default"
         assert (await asked(url + '/tables/counts?key=["a",2]'))[1]["value"] == "('a', 2)"
         status, said = await asked(f"{url}/tables/other?key=x")
         assert (status, said) == (404, {"error": "app app has no table other", "tables": ["counts"]})
@@ -467,6 +475,8 @@ def test_pages_that_cannot_be_say_why() -> None:
         app.page("/a")(page)
     with pytest.raises(AppError, match="write '/b'"):
         app.page("b")(page)
+    with pytest.raises(AppError, match="page /d: cors_options= is not possible: set the headers"):
+        app.page("/d", cors_options={"*": {}})
     with pytest.raises(AppError, match=r"takes a subclass of View or an async function, not dict"):
         app.page("/c")(dict)
     with pytest.raises(AppError, match=r"a route needs one of query_param=, match_info= or exact_key="):
