@@ -3,6 +3,7 @@ for what is listed here and in `streams-and-faust.md`. Each is run as its users 
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,3 +248,43 @@ def test_pages_beside_faust_s(broker: Any, programs: Path, tmp_path: Path) -> No
     for name, parts in OTHER_BODY.items():
         for part, answer in zip(parts, differ[name], strict=True):
             assert part in (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)), name
+
+
+# --- Commands ---------------------------------------------------------------------------------------
+
+COMMANDS = [
+    *("bare", "with-self", "--debug with-self", "-q with-self", "--json with-self", "-l info bare", "tidy", "based"),
+    *("say hi", "say a b c --times 2 --loud --mood good", "say hi -t x --mood good", "say hi --tims 2", "say --help"),
+    *("counter --count 5", "--json tabulated", "tabulated", "fails raise", "fails usage", "fails exit", "fails none"),
+    *("post hi", "soon", "nope", "reset", "livecheck", "--json agents", "--json tables", "--json model Point"),
+]
+OTHER_COMMANDS = {  # the exit codes, and parts of what is printed
+    "say hi --tims 2": (2, 2, "No such option", "No such option"),  # another version of click
+    "tabulated": (0, 0, "+Words-", "┌Words─"),  # as in a terminal
+    "fails usage": (1, 2, "UsageError: not so", "Error: not so"),  # Faust shows a traceback
+    "reset": (0, 0, "Removing database", "mine"),
+    "livecheck": (2, 2, "not associated with LiveCheck", "test an app with TestDriver"),
+    "--json tables": (0, 0, '{"name":"counts","help"', '{"name":"counts","changelog"'),  # says more
+}
+
+
+def test_commands_beside_faust_s(broker: Any, programs: Path, tmp_path: Path) -> None:
+    both = sides("commands.py", ["words"], broker, programs, tmp_path)
+
+    def outcome(command: str, side: Side) -> tuple[int, str, str]:
+        done = side.run(*command.split())
+        said = [text.replace(f"commands-{side.name}", "NAME") for text in (done.stdout, done.stderr)]
+        return done.returncode, said[0], said[1]
+
+    with ThreadPoolExecutor(2) as pool:
+        done = {each: tuple(pool.map(functools.partial(outcome, each), both)) for each in COMMANDS}
+    differ = {
+        command: (theirs, ours)
+        for command, (theirs, ours) in done.items()
+        if theirs[:2] != ours[:2] or (ours[0] == 2 and theirs[2] != ours[2])
+    }
+    assert set(differ) == set(OTHER_COMMANDS), differ
+    for command, (their_code, our_code, their_part, our_part) in OTHER_COMMANDS.items():
+        theirs, ours = differ[command]
+        assert (theirs[0], ours[0]) == (their_code, our_code)
+        assert their_part in theirs[1] + theirs[2] and our_part in ours[1] + ours[2], differ[command]

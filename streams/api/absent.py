@@ -23,6 +23,7 @@ _STOPPING = "app.should_stop says that the worker ends, and app.sleep() ends the
 _LOG = "take a logger of the module logging"
 _CRASH = "raise an error; on_error and on_task_error say what it does"
 _STATE = "the worker's state is on its page, at /health and in /metrics"
+_HANGS = "`isthmus status` shows the line in which a worker hangs"
 _WAIT = "asyncio.wait, or asyncio.wait_for"
 
 # What each class of Faust has from mode's Service, and none has here.
@@ -46,7 +47,7 @@ OF_SERVICES: dict[str, str] = {
     **dict.fromkeys(["crash", "crashed", "crash_reason", "supervisor"], _CRASH),
     **dict.fromkeys(["log", "logger", "mundane_level"], _LOG),
     **dict.fromkeys(["state", "started", "restart_count", "transition_with", "transitions_to"], _STATE),
-    **dict.fromkeys(["tracebacks", "human_tracebacks"], "`isthmus status` shows the line in which a worker hangs"),
+    **dict.fromkeys(["tracebacks", "human_tracebacks"], _HANGS),
     **dict.fromkeys(["itertimer", "timer", "crontab", "task"], "@app.timer(interval), @app.crontab(…), @app.task"),
     **dict.fromkeys(["wait", "wait_first", "wait_many"], _WAIT),
     **dict.fromkeys(["should_stop", "sleep", "set_shutdown", "shutdown_timeout"], _STOPPING),
@@ -144,7 +145,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "stream": "the function of the agent is given its stream",
         "channel_iterator": "the function of the agent is given its stream",
         "cancel": "an agent runs as long as its task is here",
-        "actor_tracebacks": "`isthmus status` shows the line in which a worker hangs",
+        "actor_tracebacks": _HANGS,
         "clone": "declare another agent",
         "info": "its attributes: name, topic, concurrency, help",
         "get_topic_names": "agent.topic.names",
@@ -229,6 +230,25 @@ ABSENT: dict[str, dict[str, str]] = {
         "label": "str() of the topic, or its name",
     },
     "Service": {},
+    "AppCommand": {
+        **dict.fromkeys(["as_click_command", "as_service", "parse", "from_handler"], "@app.command(…)"),
+        **dict.fromkeys(["execute", "run_using_worker", "worker_for_service", "on_worker_created"], "@app.command(…)"),
+        **dict.fromkeys(["daemon", "on_stop"], "a command ends when its function returns: wait in it"),
+        **dict.fromkeys(["redirect_stdouts", "redirect_stdouts_level"], "worker_redirect_stdouts, a setting"),
+        **dict.fromkeys(["blocking_timeout", "console_port"], _HANGS),
+        **dict.fromkeys(["to_key", "to_value", "to_model"], "MODEL.loads(data, serializer='json')"),
+        "to_topic": "command.app.topic(name)",
+        "import_relative_to_app": "importlib.import_module(…)",
+        "abbreviate_fqdn": "name.removeprefix(…)",
+        "table": "command.tabulate(…)",
+        "abstract": "a class without `run` is no command",
+        "require_app": "a command always has its app",
+        "builtin_options": "options of all commands are those of the script, before the command",
+        "args": "kwargs has arguments and options, by name",
+        "state": "its attributes: json, quiet, debug, workdir, datadir, loglevel, logfile",
+        "ctx": "click.get_current_context()",
+        **dict.fromkeys(["key_serializer", "value_serializer"], "command.app.conf has them"),
+    },
     "Worker": {
         **dict.fromkeys(
             ["BLOCK_DETECTOR", "blocking_detector", "maybe_start_blockdetection"],
@@ -249,6 +269,13 @@ ABSENT: dict[str, dict[str, str]] = {
         ),
         "on_startup_finished": "app.on_startup_finished",
     },
+}
+
+# Of the command line.
+COMMANDS = {
+    "clean-versions": "state of old versions is removed by the worker; `reset` deletes what is on this disk",
+    "completion": "click's own: `_SCRIPT_PY_COMPLETE=bash_source script.py`",
+    "livecheck": "test an app with TestDriver, and a cluster by the worker's /health",
 }
 
 _WINDOWS = "tumbling(60), hopping(60, 10), sliding(60) or session(30) of a source, without group_by_key()"

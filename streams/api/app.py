@@ -702,10 +702,11 @@ class App:
 
     def command(self, *options: Any, name: str | None = None, base: Any = None) -> Callable[[F], F]:
         """Decorates an async function that is run by `python app.py NAME`. options: of `option` and `argument`, which
-        `isthmus.streams.cli` has; the function gets their values, after the command itself if it takes arguments."""
+        `isthmus.streams.cli` has; the function gets their values, after the command itself if it takes arguments. base:
+        a subclass of `AppCommand`, of which the command is one then."""
 
         def declare(function: F) -> F:
-            self.commands.append(declared(function, options, name))
+            self.commands.append(declared(function, options, name, base))
             return function
 
         return declare

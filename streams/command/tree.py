@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ from ... import __version__
 from ...client.errors import ClientError
 from ...protocol.errors import KafkaError
 from ...readiness import Readiness
+from ..api import absent
 from ..api.app import App
 from ..api.commands import DeclaredCommand
 from ..api.topics import Topic
@@ -30,6 +31,7 @@ from .worker import EXIT_CONFIG, EXIT_FAILED, LEVELS, banner, run_worker, set_up
 
 Run = Callable[[AppCommand, Callable[[], Any]], Any]
 BUILT_IN = ("worker", "agents", "tables", "models", "model", "send", "reset")
+LEVEL = click.Choice(LEVELS, case_sensitive=False)
 HELP = {"help_option_names": ["--help"], "max_content_width": 110, "show_default": True}
 
 
@@ -83,14 +85,16 @@ def group_of(app: App, readiness: Readiness, run: Run | None = None, start_in: P
     was given; None: here."""
     start_in = start_in or Path.cwd()
 
-    @click.group(context_settings=HELP, no_args_is_help=True)
+    @click.group(cls=_Group, context_settings=HELP, no_args_is_help=True)
     @click.option("-A", "--app", "name", metavar="MODULE:APP", help="The app, where it is not the script itself.")
     @click.option("-D", "--datadir", metavar="FOLDER", help="Folder of state on disk.")
     @click.option("-W", "--workdir", metavar="FOLDER", help="Folder to go to first.")
-    @click.option("--json/--no-json", "as_json", default=False, help="Print JSON.")
+    @click.option("--json/--no-json", default=False, help="Print JSON.")
     @click.option("-q", "--quiet/--no-quiet", default=False, help="Print nothing.")
     @click.option("--debug/--no-debug", default=False, help="Print more, and log more.")
     @click.option("-L", "--loop", type=click.Choice(["uvloop"]), hidden=True)
+    @click.option("-l", "--loglevel", type=LEVEL, help="Log level, of any command.")
+    @click.option("-f", "--logfile", metavar="FILE", help="Log to a file instead of stderr.")
     @click.version_option(__version__, prog_name=app.conf.name)
     @click.pass_context
     def group(
@@ -98,16 +102,21 @@ def group_of(app: App, readiness: Readiness, run: Run | None = None, start_in: P
         name: str | None,
         datadir: str | None,
         workdir: str | None,
-        as_json: bool,
+        json: bool,
         quiet: bool,
         debug: bool,
         loop: str | None,
+        loglevel: str | None,
+        logfile: str | None,
     ) -> None:
         if datadir:
             app.conf.datadir = Path(datadir)
         if workdir:
             os.chdir(start_in / workdir)  # `named` may have gone there
         context.obj = AppCommand(app, context.command_path, as_json, quiet, debug)
+        context.obj = AppCommand(
+            app, context.command_path, json, quiet, debug, workdir, datadir, "debug" if debug else loglevel, logfile
+        )
         if debug:
             app.conf.debug = True
 
@@ -115,9 +124,18 @@ def group_of(app: App, readiness: Readiness, run: Run | None = None, start_in: P
     group.add_command(_worker(app, readiness, start_in))
     for command in (_agents, _tables, list_models, show_model, _send, _reset):
         group.add_command(command)
-    for each in app.commands:
+    for each in (*_classes(AppCommand), *app.commands):
         group.add_command(_own(each, run or _run_alone))
     return group
+
+
+class _Group(click.Group):
+    """Says what to use instead of a command that Faust has."""
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        if args and args[0] in absent.COMMANDS and self.get_command(context, args[0]) is None:
+            raise click.UsageError(f"there is no command {args[0]}, which Faust has: {absent.COMMANDS[args[0]]}")
+        return super().resolve_command(context, args)
 
 
 # --- The worker -------------------------------------------------------------------------------------
@@ -127,9 +145,7 @@ def _worker(app: App, readiness: Readiness, start_in: Path) -> click.Command:
     conf = app.conf
 
     @click.command("worker", help="Start a worker: it runs the app's agents, timers and pages until Ctrl-C.")
-    @click.option(
-        "-l", "--loglevel", type=click.Choice(LEVELS, case_sensitive=False), default="info", help="Log level."
-    )
+    @click.option("-l", "--loglevel", type=LEVEL, help="Log level; info.")
     @click.option("-f", "--logfile", metavar="FILE", help="Log to a file instead of stderr.")
     @click.option("--bootstrap", metavar="HOST:PORT", help=f"Brokers, instead of {conf.bootstrap}.")
     @click.option("--name", help="A name that no other worker of the app has at a time, the same after a restart.")
@@ -141,7 +157,7 @@ def _worker(app: App, readiness: Readiness, start_in: Path) -> click.Command:
     @click.pass_obj
     def worker(
         command: AppCommand,
-        loglevel: str,
+        loglevel: str | None,
         logfile: str | None,
         bootstrap: str | None,
         name: str | None,
@@ -159,11 +175,11 @@ def _worker(app: App, readiness: Readiness, start_in: Path) -> click.Command:
                 app.conf.update({setting: value})
         if bootstrap is not None:
             app.conf.update({"broker": bootstrap})
-        set_up_logging(app, "debug" if command.is_debug else loglevel, logfile)
+        set_up_logging(app, loglevel or command.loglevel or "info", logfile or command.logfile)
         if sys.stdout.isatty():
             for what, said in banner(app, app.conf.bootstrap, __version__):
                 command.say(f"  {click.style(f'{what:<10}', fg='cyan')} {said}")
-        raise click.exceptions.Exit(run_worker(app, readiness, name=name, quiet=command.is_quiet))
+        raise click.exceptions.Exit(run_worker(app, readiness, name=name, quiet=command.quiet))
 
     return worker
 
@@ -262,17 +278,35 @@ def _own(declared: DeclaredCommand, run: Run) -> click.Command:
 
     @click.pass_obj
     def call(command: AppCommand, **options: Any) -> None:
-        given = (command,) if declared.takes_self else ()
-        run(command, lambda: declared.function(*given, **options))
+        itself = (declared.base or AppCommand)(**{**vars(command), "kwargs": options})
+        given = (itself,) if declared.takes_self else ()
+        run(itself, lambda: declared.function(*given, **options))
 
     made: Any = call
-    for option in declared.options:
+    made.__name__ = declared.function.__name__
+    for option in reversed(declared.options):  # as decorators: the first one that is written is the first one
         made = option(made)
     return click.command(declared.name, help=declared.function.__doc__)(made)
 
 
+def _classes(base: type[AppCommand]) -> Iterator[DeclaredCommand]:
+    """Subclasses that are commands."""
+    for each in base.__subclasses__():
+        if "run" in vars(each):
+            yield DeclaredCommand(None, _run_of(each), tuple(each.options), each)
+        yield from _classes(each)
+
+
+def _run_of(command: type[AppCommand]) -> Callable[..., Any]:
+    def function(itself: Any, **options: Any) -> Any:
+        return itself.run(**options)
+
+    function.__name__, function.__doc__ = command.__name__, command.__doc__
+    return function
+
+
 def _run_alone(command: AppCommand, begin: Callable[[], Any]) -> None:
-    set_up_logging(command.app, "debug" if command.is_debug else "warning")
+    set_up_logging(command.app, command.loglevel or "warning", command.logfile)
     run_async(command.app, begin)
 
 

@@ -27,7 +27,7 @@ STOP_S = 5.0  # after a signal, for the current event and the last checkpoint
 # Events live for a batch, and rows for long: frequent collections of young objects find nothing.
 GC_THRESHOLDS = (50_000, 20, 100)
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
-LEVELS = ("critical", "error", "warn", "warning", "info", "debug")
+LEVELS = ("critical", "crit", "error", "warn", "warning", "info", "debug")
 
 
 def set_up_logging(app: App, level: str = "info", file: str | None = None) -> None:
@@ -36,6 +36,7 @@ def set_up_logging(app: App, level: str = "info", file: str | None = None) -> No
     if conf.logging_config is not None:
         logging.config.dictConfig(conf.logging_config)
     else:
+        level = "critical" if level.lower() == "crit" else level
         logging.basicConfig(level=level.upper(), format=FORMAT, filename=file)
     for handler in conf.loghandlers:
         logging.getLogger().addHandler(handler)

@@ -14,6 +14,7 @@ from isthmus.streams.api.absent import ABSENT, OF_KAFKA_STREAMS
 from isthmus.streams.api.agents import Agent
 from isthmus.streams.api.tables import Table
 from isthmus.streams.api.topics import Topic
+from isthmus.streams.cli import AppCommand
 
 OWNERS: dict[str, Any] = {
     "package": isthmus.streams,
@@ -24,6 +25,7 @@ OWNERS: dict[str, Any] = {
     "Topic": Topic,
     "Service": Service,
     "Worker": Worker,
+    "AppCommand": AppCommand,
 }
 # By dir() of the classes, and faust.__all__: version, and names by class.
 FAUST: dict[str, Any] = json.loads(Path(__file__).with_name("faust_names.json").read_text())
