@@ -60,6 +60,22 @@ def test_records_beside_faust_s(programs: Path, tmp_path: Path) -> None:
         assert their_part in theirs[name] and our_part in ours[name], (name, different[name])
 
 
+def test_times_of_crontabs_beside_faust_s(programs: Path, tmp_path: Path) -> None:
+    program = PROGRAMS / "crontimes.py"
+    theirs = json.loads(run([python("faust", programs), program, "faust"], tmp_path))
+    ours = json.loads(run([sys.executable, program, "isthmus"], tmp_path))
+    assert list(theirs) == list(ours) and len(ours) > 250
+    different = {name: (theirs[name], ours[name]) for name in ours if theirs[name] != ours[name]}
+    changed = different.pop("30 18 * * * in Europe/Berlin from 2024-03-30T22:59:59.999")
+    # On the day on which clocks change Faust runs an hour early, and again.
+    assert [[each[:16] for each in side] for side in changed] == [
+        ["2024-03-31T15:30", "2024-03-31T16:30"],
+        ["2024-03-31T16:30", "2024-04-01T16:30"],
+    ]
+    # A year is refused, and what begins and ends with the same value is that value; for Faust it is all of them.
+    assert {name.partition(" in ")[0] for name in different} == {"* * * * * * 2030", "1-1 * * * *"}
+
+
 class Example(NamedTuple):
     """A program: its file, the topics that it reads, what the host calls, when it is done (see `host.py`).
 

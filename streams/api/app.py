@@ -626,7 +626,8 @@ class App:
         on_leader: bool = False,
         traced: bool = True,
     ) -> Callable[[F], F]:
-        """Decorates an async function that runs at the times of a line of a crontab, such as `30 18 * * mon-fri`.
+        """Decorates an async function that runs at the times of a line of a crontab, such as `30 18 * * mon-fri`; a
+        sixth field has seconds.
         timezone (or tz): by default the app's, which is UTC by default."""
         return self.background.crontab(cron_format, timezone or tz, on_leader)
 

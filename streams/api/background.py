@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from cronsim import CronSim, CronSimError
 
+from ..engine.crontab import in_debian_s
 from ..engine.lengths import Seconds, seconds
 from ..errors import AppError
 
@@ -21,7 +22,8 @@ INTERVAL_MIN_S = 0.001
 
 @dataclass(frozen=True)
 class Crontab:
-    """expression: minute, hour, day of month, month, day of week, as in Debian's cron. zone: None: the app's."""
+    """expression: minute, hour, day of month, month, day of week, as in Debian's cron; of six fields the first is the
+    second. zone: None: the app's."""
 
     expression: str
     zone: tzinfo | None = None
@@ -76,16 +78,12 @@ def at_times(function: Any, expression: str, zone: tzinfo | None, *, on_leader: 
     own = _checked(function, "@app.crontab")
     if zone is not None and not isinstance(zone, tzinfo):
         raise AppError(f"crontab of {own}: timezone is {zone!r}, but must be a tzinfo, such as ZoneInfo('Asia/Tokyo')")
-    if len(expression.split()) != 5:
-        raise AppError(
-            f"crontab of {own}: '{expression}' must have five fields: minute, hour, day of month, month, day of "
-            "week; @app.timer(seconds) runs more often than every minute"
-        )
     try:
-        CronSim(expression, datetime(2000, 1, 1))
-    except CronSimError as error:
+        wanted = in_debian_s(expression)
+        CronSim(wanted, datetime(2000, 1, 1))
+    except (CronSimError, ValueError) as error:
         raise AppError(f"crontab of {own}: '{expression}': {error}") from None
-    return Job(own, function, crontab=Crontab(expression, zone), on_leader=on_leader)
+    return Job(own, function, crontab=Crontab(wanted, zone), on_leader=on_leader)
 
 
 class Background:
