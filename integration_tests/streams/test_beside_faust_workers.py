@@ -288,3 +288,30 @@ def test_commands_beside_faust_s(broker: Any, programs: Path, tmp_path: Path) ->
         theirs, ours = differ[command]
         assert (theirs[0], ours[0]) == (their_code, our_code)
         assert their_part in theirs[1] + theirs[2] and our_part in ours[1] + ours[2], differ[command]
+
+
+# --- What runs beside the agents --------------------------------------------------------------------
+
+LATER = "after configured"  # a signal that Faust sends with the one before it, and this package when the worker begins
+IN_ORDER = ("before configured", "configured True", "worker init", "assigned", "rebalance complete")
+RAN = {
+    *(*IN_ORDER, LATER, "service start", "service started", "task", "task of the app True", "task on leader"),
+    *("long task", "service task", "timer", "timer on leader True True", "service timer", "crontab"),
+    "crontab on leader",
+}
+AGAIN = ("service task", "timer", "timer on leader True True", "service timer", "crontab", "crontab on leader")
+
+
+def test_what_runs_beside_agents_beside_faust_s(broker: Any, programs: Path, tmp_path: Path) -> None:
+    both = sides("background.py", ["words"], broker, programs, tmp_path)
+    with workers(both) as running:
+        for each in running:
+            each.until(Asked("GET", "/seen"), lambda answer: {*AGAIN} <= {*answer.body["several"]})
+        seen = [asked(each.port, Asked("GET", "/seen")).body["seen"] for each in running]
+    for each in seen:
+        assert {*each} == RAN
+        assert tuple(name for name in each if name in IN_ORDER) == IN_ORDER
+        assert each.index("rebalance complete") < each.index("service start") < each.index("service started")
+    assert [each.index(LATER) < each.index("worker init") for each in seen] == [True, False]
+    ended = [sorted((side.folder / "ended").read_text().splitlines()) for side in both]
+    assert ended == [["before shutdown", "service stop True", "task woken True"]] * 2

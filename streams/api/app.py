@@ -15,7 +15,6 @@ An app is only a description: a worker (`isthmus worker module:app`) or a `TestD
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import functools
 import importlib
@@ -639,16 +638,14 @@ class App:
     @property
     def should_stop(self) -> bool:
         """Whether the worker ends: for a loop in a task."""
-        return self.background.stopping is not None and self.background.stopping.is_set()
+        return self.background.ending is not None and self.background.ending.is_set()
 
     async def sleep(self, length: Seconds) -> None:
         """Until then, or until the worker ends."""
-        if self.background.stopping is None:
+        if self.background.ending is None:
             await asyncio.sleep(seconds(length))
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds(length)):
-                await self.background.stopping.wait()
+        else:
+            await self.background.ending.sleep(length)
 
     def Worker(self, **options: Any) -> Any:
         """A `Worker` of this app."""

@@ -86,13 +86,46 @@ def at_times(function: Any, expression: str, zone: tzinfo | None, *, on_leader: 
     return Job(own, function, crontab=Crontab(wanted, zone), on_leader=on_leader)
 
 
+class Ending:
+    """Whether what runs beside the agents ends, and what sleeps until then."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._sleeping: dict[asyncio.Task[Any], None] = {}
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def set(self) -> list[asyncio.Task[Any]]:
+        """Begin the end. Returns what it wakes."""
+        self._event.set()
+        return list(self._sleeping)
+
+    async def sleep(self, length: Seconds) -> None:
+        """Until then, or until the end. Who sleeps again after that is not woken: a loop that does nothing but sleep
+        would hold up all others."""
+        if self._event.is_set():
+            await asyncio.sleep(seconds(length))
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._sleeping[task] = None
+        try:
+            async with asyncio.timeout(seconds(length)):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._sleeping.pop(task, None)
+
+
 class Background:
     """All that an app has declared."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.services: list[Any] = []  # classes of services, or instances
-        self.stopping: asyncio.Event | None = None  # set when the worker that runs them ends
+        self.ending: Ending | None = None  # of the worker that runs them
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self.jobs)

@@ -16,14 +16,13 @@ class Prices(Service):
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..engine.lengths import Seconds, seconds
+from ..engine.lengths import Seconds
 from . import absent
-from .background import Job, once, periodic
+from .background import Ending, Job, once, periodic
 
 F = TypeVar("F", bound=Callable[..., Any])
 _JOB = "_isthmus_job"
@@ -36,7 +35,7 @@ class Service:
 
     def __init__(self, *, loop: Any = None, beacon: Any = None) -> None:
         self.log = logging.getLogger(f"{type(self).__module__}.{type(self).__qualname__}")
-        self._stopping = asyncio.Event()
+        self._ending = Ending()
 
     if not TYPE_CHECKING:  # type checkers know what there is
 
@@ -72,18 +71,17 @@ class Service:
 
     @property
     def should_stop(self) -> bool:
-        return self._stopping.is_set()
+        return self._ending.is_set()
 
     async def sleep(self, length: Seconds) -> None:
         """Until then, or until the service ends."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds(length)):
-                await self._stopping.wait()
+        await self._ending.sleep(length)
 
     # --- For the worker -----------------------------------------------------------------------------
 
-    def end(self) -> None:
-        self._stopping.set()
+    def end(self) -> list[asyncio.Task[Any]]:
+        """Returns what it wakes."""
+        return self._ending.set()
 
     def jobs(self) -> list[Job]:
         """Its tasks and timers, as methods."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...runtime import Runtime, system
 from ..api.app import App
-from ..api.background import Job
+from ..api.background import Ending, Job
 from ..api.service import Service
 from ..api.signals import Signal
 from ..engine.failures import FAIL
@@ -21,6 +21,7 @@ from ..errors import AppError, StreamsError
 
 log = logging.getLogger("isthmus.streams")
 
+WOKEN_S = 1.0  # for tasks that slept until the end
 STOP_S = 2.0  # for tasks that were cancelled, and again for each service that ends
 LOOK_S = 60.0  # a crontab looks at the wall clock at least so often: it may have been set
 
@@ -34,7 +35,7 @@ class Services:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: list[Service] = []
         self._running: dict[asyncio.Task[None], None] = {}
-        app.background.stopping = asyncio.Event()
+        app.background.ending = Ending()
 
     async def start(self) -> None:
         """Start services, then everything else. Raises AppError for what needs a leader in an app without agents, and
@@ -58,11 +59,13 @@ class Services:
             self._begin(job)
 
     async def stop(self) -> None:
-        """Cancel what runs, then stop services, the last one first. Errors are logged."""
-        if self.app.background.stopping is not None:
-            self.app.background.stopping.set()
+        """Wake what sleeps until the end, cancel what runs on, then stop services, the last one first. Errors are
+        logged."""
+        woken = [] if self.app.background.ending is None else self.app.background.ending.set()
         for service in self._services:
-            service.end()
+            woken += service.end()
+        if own := [each for each in woken if each in self._running]:
+            await asyncio.wait(own, timeout=WOKEN_S)
         running = list(self._running)
         for each in running:
             each.cancel()

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""When crontabs run: run as `crontimes.py faust` or `crontimes.py isthmus`, it prints the next times as one JSON object,
+"""When crontabs run: run as `crontimes.py faust` or `crontimes.py isthmus`, it prints the next times of each in JSON,
 by crontab, zone and beginning. What is no crontab is `error`."""
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ async def test_a_service_starts_runs_its_timers_and_stops(loop: VirtualLoop, /) 
             seen.append(f"refresh {loop.time():.0f}")
 
     await run_for(Services(app, loop.runtime()), 5)
-    assert seen == ["start", "started", "refresh 2", "refresh 4", "stop True"]
+    assert seen == ["start", "started", "refresh 2", "refresh 4", "ended", "stop True"]
 
 
 @run_by(in_virtual_time)
@@ -198,6 +198,26 @@ async def test_the_sleep_of_an_app_ends_with_its_worker(loop: VirtualLoop, /) ->
     await services.stop()
     await sleeping
     assert (loop.time(), app.should_stop) == (1, True)
+
+
+@run_by(in_virtual_time)
+async def test_a_task_that_sleeps_until_the_end_does_its_last_work(loop: VirtualLoop, /) -> None:
+    app = App("app")
+    seen: list[str] = []
+
+    @app.task
+    async def tidy() -> None:
+        await app.sleep(1000)
+        await asyncio.sleep(0.1)
+        seen.append(f"tidied {app.should_stop}")
+
+    @app.task
+    async def heeds_nothing() -> None:
+        while True:
+            await app.sleep(1000)
+
+    await run_for(Services(app, loop.runtime()), 1)
+    assert seen == ["tidied True"]
 
 
 @run_by(in_virtual_time)
