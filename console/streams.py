@@ -16,7 +16,7 @@ from ..client.raw import READ_UNCOMMITTED
 from ..deploy.errors import DeployError
 from ..runtime import system
 from . import output
-from .apps import AppId
+from .apps import AppId, as_id
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag, time_text
 from .starts import WAYS, places, start_of
@@ -177,7 +177,10 @@ def savepoint(
 @app.command()
 def restore(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a savepoint.")],
-    as_id: Annotated[str, typer.Option("--as", metavar="ID", help="Restore under another id: a copy of the app.")] = "",
+    under: Annotated[
+        str | None,
+        typer.Option("--as", metavar="ID", help="Restore under another id: a copy of the app.", parser=as_id),
+    ] = None,
     positions: Annotated[
         list[str],
         typer.Option(
@@ -202,7 +205,7 @@ def restore(
 
     async def run(client: Client) -> tuple[str, int]:
         saved = Savepoint.open(folder)
-        name = as_id or saved.manifest.app
+        name = under or saved.manifest.app
         await restoring.check(client, name, force)
         where = await ways.resolve(client, saved.manifest.inputs, ways.parse(positions))
         saved.check()
@@ -254,6 +257,7 @@ def rescale(
 
     try:
         app = find(name)
+        rescaling.check(app, partitions, table, partitioner)
     except StreamsError as error:
         raise DeployError(str(error)) from error
     told = _told(as_json)

@@ -62,7 +62,7 @@ class Drawing:
         lines = ["flowchart LR"]
         inside = {box for boxes in self.parts.values() for box in boxes}
         for number, (name, boxes) in enumerate(self.parts.items()):
-            lines.append(f'  subgraph p{number}["{name}"]')
+            lines.append(f'  subgraph p{number}["{_mermaid_text(name)}"]')
             lines += [f"    {_mermaid_box(ids[box], box)}" for box in boxes]
             lines.append("  end")
         lines += [f"  {_mermaid_box(ids[box], box)}" for box in self.boxes if box not in inside]
@@ -145,7 +145,12 @@ class Drawing:
 
 def _mermaid_box(id: str, box: Box) -> str:
     before, after = SHAPES[box.kind]
-    return f'{id}{before}"{box.name}"{after}'
+    return f'{id}{before}"{_mermaid_text(box.name)}"{after}'
+
+
+def _mermaid_text(text: str) -> str:
+    """Mermaid has codes as HTML has, with # for &."""
+    return escape(text.replace("#", "#35;"), quote=False).replace('"', "&quot;").replace("&", "#")
 
 
 def of(app: App) -> Drawing:

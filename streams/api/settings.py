@@ -474,8 +474,7 @@ class Settings:
 
     def __init__(self, name: str, options: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
         """Raises AppError for a name or a value that cannot be."""
-        if not name or "/" in name:
-            raise AppError(f"app id {name!r} cannot name a group and a topic")
+        topic_names.check("app id", name)
         self.name = name
         self.said: dict[str, Any] = {}
         self.ignored: dict[str, str] = {}  # settings that were given and change nothing: what is instead

@@ -6,12 +6,12 @@ Rows of windowed tables are stored by (key, start of the window in ms). Pure: no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..errors import AppError
+from . import topic_names
 from .codecs import (
     EXACTLY,
     KEY_TYPES,
@@ -29,7 +29,6 @@ from .placement import BY_FIRST, BY_KEY, Placement
 from .windows import TableWindows
 
 MEMORY, DISK = "memory", "disk"
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 
 class RowCodec(Protocol):
@@ -113,11 +112,7 @@ class TableSpec:
     derived: Derived | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise AppError(
-                f"table name {self.name!r} cannot be part of a topic's name: it may have letters, digits, '.', '_' "
-                "and '-'"
-            )
+        topic_names.check("table name", self.name)
 
     def use_windows(self, windows: TableWindows) -> None:
         self.windows = windows

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
+from ..errors import AppError
+
 CHANGELOG, REPARTITION, BRIDGE, DEAD_LETTERS = "changelog", "repartition", "copartitioned", "dead-letters"
 RESTORING = "restoring"
 BETWEEN = (REPARTITION, BRIDGE)  # between two steps
 _NAMED = (CHANGELOG, REPARTITION, BRIDGE)  # after a table, or what they carry
+
+_PART = re.compile(r"[a-zA-Z0-9._-]{1,200}")  # topics' names have up to 249 letters
+
+
+def check(what: str, name: str) -> None:
+    """Raises AppError for a name that cannot be part of a topic's. what: it is the name of."""
+    if not _PART.fullmatch(name):
+        raise AppError(
+            f"{what} {name!r} cannot be part of a topic's name: it may have up to 200 letters, digits, '.', '_' and '-'"
+        )
 
 
 def changelog(app_id: str, table: str) -> str:

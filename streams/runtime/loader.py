@@ -20,6 +20,11 @@ def find(name: str) -> App:
     where, colon, attribute = name.rpartition(":")
     if not colon:
         where, attribute = name, "app"
+    is_path = where.endswith(".py") or "/" in where
+    if not attribute or ":" in where or not (is_path or all(where.split("."))):
+        raise AppError(f"'{name}' names no app: say path/to/file.py:app, or module:app")
+    if is_path and not where.endswith(".py"):
+        raise AppError(f"{where} is no file of Python: say path/to/file.py:app, or module:app")
     if where.endswith(".py"):
         path = Path(where)
         if not path.is_file():
@@ -61,7 +66,7 @@ def loading(where: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError) and error.name and where.startswith(error.name):
             raise AppError(f"module {error.name}, which '{where}' imports, does not exist") from None
         if isinstance(error, SyntaxError):
-            place, words = f"{error.filename}:{error.lineno}", error.msg
+            place, words = f"{error.filename or where}:{error.lineno or 1}", error.msg
         else:
             frames = traceback.extract_tb(error.__traceback__)
             last = [frame for frame in frames if not frame.filename.startswith("<")][-1]

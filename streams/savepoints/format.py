@@ -186,7 +186,7 @@ class Savepoint:
             if said["format"] != FORMAT:
                 raise AppError(f"{folder} is a savepoint of format {said['format']}; this release reads {FORMAT}")
             return cls(folder, _manifest(said))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise AppError(
                 f"{folder} is no savepoint: it has no {MANIFEST}. If one was begun there, it was not finished: take it "
                 "again"
@@ -238,8 +238,12 @@ class Savepoint:
 
 
 def begin(folder: Path) -> None:
-    """Make the folder for a new savepoint. Raises AppError where there is something in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make the folder for a new savepoint. Raises AppError where there is something in it, or it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        said = "there is a file of this name" if isinstance(error, FileExistsError) else error.strerror
+        raise AppError(f"{folder} cannot be made: {said}") from error
     if any(folder.iterdir()):
         raise AppError(f"{folder} is not empty: name another folder, or remove it")
 

@@ -64,10 +64,18 @@ def rescale(
 
     Raises AppError where the app's rows cannot be placed.
     """
+    by = check(app, partitions, tables, partitioner)
+    return _Rescaling(app, savepoint, inputs, positions, partitions, tuple(tables), by).done()
+
+
+def check(app: App, partitions: int, tables: Iterable[str] = (), partitioner: str | None = None) -> KeyRule:
+    """The rule of those who write the inputs. Raises AppError for what cannot be, whatever the state is."""
     if partitions < 1:
         raise AppError(f"a table has at least one partition, not {partitions}")
-    by = app.conf.producer_partitioner if partitioner is None else key_rule(partitioner, "the inputs")
-    return _Rescaling(app, savepoint, inputs, positions, partitions, tuple(tables), by).done()
+    known = app.all_tables()
+    if unknown := [name for name in tables if name not in known]:
+        raise AppError(f"app {app.id} has no table {unknown[0]}: it has {', '.join(known) or 'none'}")
+    return app.conf.producer_partitioner if partitioner is None else key_rule(partitioner, "the inputs")
 
 
 async def begun(client: Client, app_id: str) -> Savepoint | None:
@@ -109,8 +117,6 @@ class _Rescaling:
         self.deleted: dict[Part, frozenset[Any]] = {}
         if saved.app != app.id:
             raise AppError(f"{savepoint.folder} is of app {saved.app}, not of {app.id}")
-        if unknown := [name for name in tables if name not in self.specs]:
-            raise AppError(f"app {app.id} has no table {unknown[0]}: it has {', '.join(self.specs) or 'none'}")
         topology = app.topology()
         changed = [
             each

@@ -96,6 +96,12 @@ def test_the_place_of_an_apps_code_is_no_id(said: str) -> None:
         as_id(said)
 
 
+@pytest.mark.parametrize("said", ["", "a shop", "x" * 201])
+def test_what_cannot_be_an_id_is_told_so(said: str) -> None:
+    with pytest.raises(DeployError, match=rf"app id '{said}' cannot be part of a topic's name"):
+        as_id(said)
+
+
 def test_a_table_that_is_not_there_is_told_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextlib.asynccontextmanager
     async def connected(bootstrap: str) -> AsyncIterator[None]:

@@ -15,7 +15,8 @@ from isthmus.streams.runtime.loader import find
         ("import no_such_module_at_all", r"app.py:1: ModuleNotFoundError: No module named 'no_such_module_at_all'"),
         ("def f():\n    return 1 / 0\nf()", r"app.py:2: ZeroDivisionError: division by zero"),
         ("app = 1", "has no App called app"),
-        ("from isthmus.streams import App\napp = App('a/b')", "^app id 'a/b' cannot name a group"),
+        ("from isthmus.streams import App\napp = App('a/b')", "^app id 'a/b' cannot be part of a topic's name"),
+        ("app = 1\0", r"app\.py:1: SyntaxError: source code"),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_one_line_with_its_place(
@@ -37,3 +38,9 @@ def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         find("no_such_package.app:app")
     with pytest.raises(AppError, match=r"there is no file app\.py"):
         find("app.py")
+
+
+@pytest.mark.parametrize("name", ["", ":", "..", "app.py:", "app.py:app:app", "app/:app", "app/shop.txt:app"])
+def test_what_names_no_app_is_told_so(name: str) -> None:
+    with pytest.raises(AppError, match=r"say path/to/file\.py:app, or module:app"):
+        find(name)

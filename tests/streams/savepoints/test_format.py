@@ -87,6 +87,12 @@ def test_what_is_no_savepoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": 1}')
     with pytest.raises(AppError, match="cannot be read: KeyError"):
         Savepoint.open(tmp_path)
+    with pytest.raises(AppError, match=r"manifest\.json is no savepoint"):
+        Savepoint.open(tmp_path / "manifest.json")
+    with pytest.raises(AppError, match=r"manifest\.json cannot be made: there is a file of this name"):
+        begin(tmp_path / "manifest.json")
+    with pytest.raises(AppError, match="/proc/saved cannot be made: No such file or directory"):
+        begin(Path("/proc/saved"))
 
 
 def test_a_file_that_is_not_what_was_saved_is_refused(tmp_path: Path) -> None:
