@@ -460,33 +460,19 @@ class WindowSet:
         if isinstance(value, WindowSet):
             value = value.value()
         self._set_for = self._work.current
-        size_ms = opened.tumbling_ms
-        if size_ms and not opened.expires:  # the short way of the commonest kind
-            row = (self._key, time_ms - time_ms % size_ms)
-            store = opened.store
+        size_ms, store, key = opened.tumbling_ms, opened.store, self._key
+        for start_ms in (time_ms - time_ms % size_ms,) if size_ms else opened.windows.starts(time_ms):
+            if opened.expires and opened.is_closed(start_ms):
+                opened.dropped += 1
+                continue
+            row = (key, start_ms)
             before = store.rows.get(row, MISSING)
             if before is MISSING:
                 store.set(row, op(store.get(row), value))
-                opened.add(*row)
+                opened.add(key, start_ms)
             else:
                 store.set(row, op(before, value))
-            return self
-        for start_ms in opened.windows.starts(time_ms):
-            self._apply(op, value, start_ms)
         return self
-
-    def _apply(self, op: Callable[[Any, Any], Any], value: Any, start_ms: int) -> None:
-        opened = self._opened
-        if opened.expires and opened.is_closed(start_ms):
-            opened.dropped += 1
-            return
-        store, row = opened.store, (self._key, start_ms)
-        before = store.rows.get(row, MISSING)
-        if before is MISSING:
-            store.set(row, op(store.get(row), value))
-            opened.add(self._key, start_ms)
-        else:
-            store.set(row, op(before, value))
 
     def __iadd__(self, other: Any) -> WindowSet:
         return self.apply(operator.add, other)

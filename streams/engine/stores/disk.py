@@ -159,7 +159,8 @@ class DiskStore:
         return self.spec.decode_value(held.data) if type(held) is _Encoded else held
 
     def set(self, key: Any, value: Any) -> None:
-        if type(key) not in self._plain_keys:
+        kind, plain = type(key), self._plain_keys
+        if kind not in plain and not (kind is tuple and key and plain.issuperset(map(type, key))):
             key = self.spec.canonical_key(key)
         held = value if type(value) in self._immutable else _Encoded(self.spec.encode_value(key, value))
         before = self._changed.get(key, _UNKNOWN)

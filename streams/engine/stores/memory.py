@@ -52,7 +52,8 @@ class MemoryStore:
             return self.spec.default()
 
     def set(self, key: Any, value: Any) -> None:
-        if type(key) not in self._plain_keys:
+        kind, plain = type(key), self._plain_keys
+        if kind not in plain and not (kind is tuple and key and plain.issuperset(map(type, key))):
             key = self.spec.canonical_key(key)
         self._dirty[key] = None if type(value) in self._immutable else self.spec.encode_value(key, value)
         self._rows[key] = value

@@ -18,8 +18,8 @@ _IMMUTABLE: frozenset[Any] = frozenset((int, str, float, bool, type(None), bytes
 
 
 def taken_as_they_are(spec: TableSpec) -> tuple[frozenset[Any], frozenset[Any]]:
-    """Types of keys that are canonical, and of values that need not be encoded at once: they do not change, and are
-    never refused."""
+    """Types of keys that are canonical, as tuples of these are, and types of values that need not be encoded at once:
+    they do not change, and are never refused."""
     keys, values = (True, True) if spec.codec is None else spec.codec.takes_scalars
     return PLAIN_KEYS if keys else frozenset(), _IMMUTABLE if values else frozenset()
 
