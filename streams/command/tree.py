@@ -113,7 +113,6 @@ def group_of(app: App, readiness: Readiness, run: Run | None = None, start_in: P
             app.conf.datadir = Path(datadir)
         if workdir:
             os.chdir(start_in / workdir)  # `named` may have gone there
-        context.obj = AppCommand(app, context.command_path, as_json, quiet, debug)
         context.obj = AppCommand(
             app, context.command_path, json, quiet, debug, workdir, datadir, "debug" if debug else loglevel, logfile
         )
