@@ -12,10 +12,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 LOOK_S = 0.5
 PR_SET_PDEATHSIG = 1
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDED_S = 0.05  # how often it is looked whether a worker has ended
 STOP_S = 15.0  # for a worker that was told to end; longer than it takes for its last checkpoint
 SKIPPED = ("__pycache__", "node_modules", "site-packages", "build", "dist")
 FILES_MAX = 20_000  # looked at
@@ -80,51 +81,41 @@ def run_reloading(folders: Sequence[Path], start_in: Path) -> int:
     command = [sys.executable, *without(sys.orig_argv[1:], "--reload")]
     # Python knows the code that it has kept of a file by the second of its change: two within one would be one.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they come where they are waited for
     print(f"watching {', '.join(str(each) for each in folders)}; Ctrl-C ends", flush=True)
-    child: subprocess.Popen[bytes] | None = None
-    try:
-        while True:
-            before = seen(folders)
-            child = subprocess.Popen(command, cwd=start_in, env=environment, preexec_fn=_end_with_parent)
-            told = False
-            while not (changes := changed(before, seen(folders))):
-                if child.poll() == 0:
-                    return 0
-                if child.returncode is not None and not told:
-                    told = True
-                    print(f"the worker has ended with {child.returncode}, and starts again when a file has changed")
-                    sys.stdout.flush()
-                time.sleep(LOOK_S)
-            print(f"changed: {', '.join(path.name for path in changes[:3])}; the worker starts again", flush=True)
-            _end(child)
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        if child is not None:
-            with contextlib.suppress(KeyboardInterrupt):
+    while True:
+        before = seen(folders)
+        child = subprocess.Popen(command, cwd=start_in, env=environment, preexec_fn=_begin)
+        told = False
+        while not (changes := changed(before, seen(folders))):
+            if child.poll() == 0:
+                return 0
+            if child.returncode is not None and not told:
+                told = True
+                print(f"the worker has ended with {child.returncode}, and starts again when a file has changed")
+                sys.stdout.flush()
+            if signal.sigtimedwait(SIGNALS, LOOK_S):
                 _end(child)
+                return 0
+        print(f"changed: {', '.join(path.name for path in changes[:3])}; the worker starts again", flush=True)
+        if _end(child):
+            return 0
 
 
-def _interrupt(*_: Any) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def _end_with_parent() -> None:
-    """In the child, which would go on with code that nobody watches any more."""
+def _begin() -> None:
+    """In the child. It ends with its parent: it would go on with code that nobody watches any more."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes]) -> bool:
+    """Whether a signal has come meanwhile."""
     if child.poll() is None:
         child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        except KeyboardInterrupt:
-            child.kill()
-            raise
-        finally:
-            child.wait()
+    over_at = time.monotonic() + STOP_S
+    is_told = False
+    while child.poll() is None and not is_told and time.monotonic() < over_at:
+        is_told = signal.sigtimedwait(SIGNALS, ENDED_S) is not None
+    child.kill()
+    child.wait()
+    return is_told
