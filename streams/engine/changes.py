@@ -133,7 +133,7 @@ def _table(code: Code, written: Written, spec: TableSpec, markers: Mapping[int, 
         for partition, marker in sorted(markers.items())
         for topic in sorted(marker.positions)
         if topic in marker.reads(spec.name)
-        and (last := _last(written, topic, partition)) > marker.positions[topic].offset
+        and (last := _last(written, spec.name, topic, partition)) > marker.positions[topic].offset
     ]
     if behind:
         yield Change(
@@ -156,10 +156,14 @@ def _refused(check: Callable[[], object]) -> str | None:
     return None
 
 
-def _last(written: Written, topic: str, partition: int) -> int:
-    """Up to where a topic was read, by whichever table."""
-    at = [each[partition].positions for each in written.markers.values() if partition in each]
-    return max((positions[topic].offset for positions in at if topic in positions), default=0)
+def _last(written: Written, without: str, topic: str, partition: int) -> int:
+    """Up to where a topic was read by tables whose tasks had not this one. A checkpoint that has it, too, may have been
+    written while the markers were read, one after the other."""
+    found = (each[partition] for each in written.markers.values() if partition in each)
+    at = [
+        marker.positions[topic].offset for marker in found if topic in marker.positions and without not in marker.tables
+    ]
+    return max(at, default=0)
 
 
 def _ties(code: Code, written: Written) -> Iterator[Change]:

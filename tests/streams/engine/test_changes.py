@@ -75,6 +75,11 @@ def test_a_table_that_was_away_is_refused() -> None:
     assert change.what == "table old" and "lacks records that the app has read without it: of x-0 by 4" in str(change)
 
 
+def test_a_checkpoint_that_is_written_while_the_markers_are_read_is_no_change() -> None:
+    both = code(Reader("a", ("x",), ("t", "u")))
+    assert compare(both, written(t=marker("tu", 7, x=9), u=marker("tu", 6, x=5))) == []
+
+
 @pytest.mark.parametrize(("to", "effect"), [(2, MIGRATES), (3, REFUSED)])
 def test_versions_migrate_where_there_is_a_way(to: int, effect: str) -> None:
     spec = TableSpec("t", version=to, migrations=[Migration(1, 2, lambda key, value: value)])
