@@ -197,8 +197,10 @@ async def _ends(client: Client, tps: Iterable[TopicPartition], isolation: int) -
 def _reached(
     committed: Mapping[TopicPartition, Committed], markers: Iterable[tuple[int, Marker]]
 ) -> dict[TopicPartition, Reached]:
-    """Where each input is read on: by the markers, where a task has tables, else by the group."""
-    found = {tp: Reached(at.offset, at.leader_epoch) for tp, at in committed.items()}
+    """Where each input is read on: by the markers, where a task has tables, else by the group. A marker and the group's
+    offsets are of one transaction: where the group is further, another task without tables reads the topic now, such as
+    the one that brings it to a bridge."""
+    found: dict[TopicPartition, Reached] = {}
     newest: dict[TopicPartition, int] = {}
     for partition, marker in markers:
         for topic, at in marker.positions.items():
@@ -206,6 +208,9 @@ def _reached(
             if marker.number > newest.get(tp, -1):  # another is of a table that its task does not have any more
                 newest[tp] = marker.number
                 found[tp] = Reached(*at)
+    for tp, each in committed.items():
+        if tp not in found or each.offset > found[tp].offset:
+            found[tp] = Reached(each.offset, each.leader_epoch)
     return found
 
 
