@@ -296,5 +296,42 @@ def test_what_no_example_has_is_the_same(programs: Path, tmp_path: Path) -> None
     assert differences(programs, tmp_path, OWN, PROGRAMS) == {}
 
 
+CLOSING = {
+    name: Example(
+        "closing.py",
+        {"events": 4},
+        [
+            ["send", partitions],
+            *([f"close:{table}", f"len(lines) >= {24 + partitions}"] for table in ("sums", "hops", "lists")),
+            ["late"],
+        ],
+        f"sum(each.startswith('event') for each in lines) >= {25 + partitions}"
+        " and not any(key[0] in 'bcd' for table in ('sums', 'hops', 'lists') for key in t[table])",
+    )
+    for name, partitions in (("one", 1), ("spread", 4))
+}
+
+
+def test_windows_that_close_are_told_with_the_same_values(programs: Path, tmp_path: Path) -> None:
+    theirs, ours = outcomes(programs, tmp_path, CLOSING, PROGRAMS)
+    assert not [of[name]["error"] for of in (theirs, ours) for name in CLOSING if of[name]["error"]]
+
+    def told(of: dict[str, Any], name: str) -> list[str]:
+        return [line for line in of[name]["lines"] if not line.startswith("length ")]
+
+    assert told(theirs, "one") == told(ours, "one")
+    lengths = [{line for line in of["one"]["lines"] if line.startswith("length ")} for of in (theirs, ours)]
+    assert lengths == [{"length 9.9"}, {"length 10.0"}]
+    # Faust remembers one time for all partitions, up to which windows have closed: others are removed and not told.
+    closed = [line for line in told(ours, "one") if not line.startswith("event")]
+    assert [line for line in told(ours, "spread") if not line.startswith("event")] == closed
+    lost = set(told(ours, "spread")) - set(told(theirs, "spread"))
+    assert len(lost) > 10 and set(told(theirs, "spread")) < set(told(ours, "spread"))
+    # What comes late makes a row again, or is left out.
+    tables = [of["one"]["tables"] for of in (theirs, ours)]
+    assert tables[0]["sums"].pop("a from 1700000000.0") == 100
+    assert tables[0] == tables[1] and len(ours["one"]["tables"]["sums"]) == 1
+
+
 def test_examples_of_faust_make_the_same(programs: Path, examples: Path, tmp_path: Path) -> None:
     assert differences(programs, tmp_path, EXAMPLES, examples) == {}

@@ -144,8 +144,9 @@ class Clock(SimpleNamespace):
 
 class Program:
     """jobs: to call one after the other, with arguments: functions of the program; `agent:NAME` and `topic:NAME` send
-    the values that an expression of the module `m` gives. done: an expression of `lines`, what was printed, and `t`,
-    the tables by name. patches: names of the module -> expressions."""
+    the values that an expression of the module `m` gives; `close:NAME` waits until an expression like `done` is true,
+    and has Faust look for windows of a table that have expired, which it does every half a minute. done: an expression
+    of `lines`, what was printed, and `t`, the tables by name. patches: names of the module -> expressions."""
 
     def __init__(self, name: str, file: str, jobs: list[Any], done: str, patches: dict[str, str]):
         global loading
@@ -198,6 +199,12 @@ class Program:
 
     async def _run(self, name: str, arguments: list[Any]) -> None:
         kind, _, of = name.rpartition(":")
+        if kind == "close":
+            while not eval(arguments[0], {"lines": self.lines, "t": self.tables()}):
+                await asyncio.sleep(0.05)
+            if IS_FAUST:
+                await getattr(self.module, of).table._del_old_keys()
+            return
         if kind:
             for key, value in eval(arguments[0], {"m": self.module}):
                 await getattr(self.module, of).send(key=key, value=value, timestamp=SETTINGS.base + 5.0)
