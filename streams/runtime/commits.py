@@ -42,6 +42,7 @@ from ..engine.partitioning import KeyRule, partition_of
 from ..engine.stores.global_store import GlobalStore, Place, Written
 from ..engine.task import Checkpoint, Task
 from ..errors import AppError, ChangelogError, CommitRefused, StreamsError
+from .changelogs import check_end
 from .declaring import declare
 from .outputs import WAITING_MAX, Outputs, Pending
 from .time_limits import AFTER_MAX, TimeLimits, TimestampRefused
@@ -426,10 +427,14 @@ class Commits:
             await self._check()
             producer = await self._begun()
             written, placed = await self._write(producer, checkpoints, late, shared)
+            self._check_changelogs(checkpoints, written)
             await producer.send_offsets(offsets, self.consumer.group_metadata())
             await self._decided(producer)
         except (TransactionAborted, KafkaError, ClientError) as error:
             await self._refused(error, checkpoints, shared)
+        except ChangelogError:
+            await self.roll_back()
+            raise
         self._is_open, self._fenced = False, 0
         for each, ends in zip(checkpoints, written, strict=True):
             each.task.confirm(each, ends)
@@ -505,6 +510,13 @@ class Commits:
             ],
             {table: [Place(at, sent.result().offset) for at, sent in all] for table, all in of_global.items()},
         )
+
+    def _check_changelogs(self, checkpoints: Sequence[Checkpoint], written: Sequence[Mapping[str, int]]) -> None:
+        """Raises ChangelogError where rows were written to a topic that does not have those before."""
+        for each, ends in zip(checkpoints, written, strict=True):
+            for table, end in ends.items():
+                known, first = each.task.stores[table].changelog_offset, end - len(each.rows[table])
+                check_end(self.app.id, self.app.changelog_topic(table), each.task.partition, known, first)
 
     async def _decided(self, producer: Producer) -> None:
         """Commit; asked again until the outcome is known."""

@@ -126,6 +126,8 @@ class Restoring:
         # First, since it waits for transactions of the partitions' last owner, which may still be committed.
         committed = await self._consumer.committed(tps)
         rows = _Rows(self._app.id, len(tasks))
+        topics = {self._app.changelog_topic(table): None for each in tasks for table in each.stores}
+        await self._topics.changelogs.check(topics)
         await load(self._client, tasks, self._app.changelog_topic, rows.loaded)
         if self.global_tables is not None:
             await self.global_tables.caught_up()  # what the last owner has written there is here

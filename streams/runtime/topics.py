@@ -21,6 +21,7 @@ from ..engine.origin import Origins
 from ..engine.partitioning import PAGE, Places
 from ..errors import CommitRefused
 from ..savepoints import fence
+from .changelogs import Changelogs
 from .declaring import CHANGELOG_OPTIONS, create
 from .growth import Growth
 from .layout import Layout, between_options, partitions_of
@@ -50,6 +51,7 @@ class AppTopics:
         self.counts: dict[str, int] = {}
         self.has_grown = False
         self._growth = Growth(client)
+        self.changelogs = Changelogs(app.id, client)
         self._written = Written()  # what `check_changes` has found
 
     async def check_changes(self) -> None:
@@ -80,6 +82,7 @@ class AppTopics:
             name: self._app.changelog_topic(name) for name, spec in self._tables.items() if not spec.is_global
         }
         await self._client.refresh_metadata(list(changelogs.values()))
+        await self.changelogs.check(changelogs.values())
         own = {name: (self._partitions_of(topic), self._options(name, topic)) for name, topic in self._own().items()}
         await create(self._client, self._app.conf, own)
         await self._until_there(list(self.inputs))
@@ -91,6 +94,7 @@ class AppTopics:
             if self._app.watermarks is not None:
                 self._follower.follow()
         self.layout = Layout.of(self._app, self.counts, have, self.origins)
+        self.changelogs.learn(changelogs.values())
         self.places = self.layout.places()
         bridges = {name: (count, self._options(name)) for name, count in self.layout.bridges.items()}
         for_tables = {

@@ -108,6 +108,20 @@ async def test_outputs_come_before_rows_and_rows_before_offsets(monkeypatch):
     assert not world.commits.is_busy
 
 
+@run_by(in_loop)
+async def test_rows_are_not_committed_to_a_changelog_that_lacks_those_before(monkeypatch):
+    world = World(monkeypatch)
+    world.work(5)
+    await world.commit()
+    world.journal.end = 0  # somebody has deleted the topic, and a broker has made it anew
+    world.work(6)
+    with pytest.raises(
+        ChangelogError, match=f"changelog {CHANGELOG} .*partition 2 go up to offset 42.* at 0.* reset app"
+    ):
+        await world.commit()
+    assert world.journal.steps[-4:] == ["begin", CHANGELOG, CHANGELOG, "abort"]
+
+
 @pytest.mark.parametrize(("guarantee", "kind"), [(ALO, PLAIN), (EOS, TRANSACTIONAL)])
 @run_by(in_loop)
 async def test_outputs_are_in_the_transaction_with_exactly_once(monkeypatch, guarantee, kind):

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from isthmus.client.errors import TransactionAborted
-from isthmus.streams import App, StreamsError
+from isthmus.streams import App, ChangelogError, StreamsError
 from isthmus.streams.engine.checkpoint import MARKER, as_read
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
+from isthmus.streams.runtime import changelogs as changelogs_module
 from isthmus.streams.runtime import worker as worker_module
 from tests.running import in_loop, run_by
 
@@ -165,4 +166,26 @@ async def test_a_task_begins_when_the_global_tables_have_what_was_committed_by_t
     asked[1].set()
     await world.until(lambda: world.position() == 4)
     assert world.journal.committed("app-all-changelog")[-2] == (b'"n"', b"4")
+    await world.end()
+
+
+@pytest.mark.parametrize("how", ["made anew", "not there"])
+@run_by(in_loop)
+async def test_a_task_is_not_restored_from_a_changelog_that_is_another_one_now(monkeypatch, how):
+    monkeypatch.setattr(changelogs_module, "MISSING_S", 0)
+    world = World(monkeypatch)
+    world.changelog_id = b"1" * 16
+    await world.start(ONE)
+    world.group.ends = {ONE: 5}
+    await world.until(lambda: world.position(0) == 5)
+    if how == "made anew":
+        world.changelog_id = b"2" * 16
+    else:
+        del world.client.topics[CHANGELOG]
+    world.group.rebalance("revoke", ONE)
+    world.group.rebalance("assign", ONE)
+    assert world.running is not None
+    with pytest.raises(ChangelogError, match=f"changelog {CHANGELOG} .*{how}.* streams reset app"):
+        await world.running
+    assert world.journal.steps.count("load") == 1
     await world.end()

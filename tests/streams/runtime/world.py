@@ -145,7 +145,8 @@ class World:
         async def refresh_metadata(*_: Any, **__: Any) -> None: ...
 
         monkeypatch.setattr(client, "refresh_metadata", refresh_metadata)
-        monkeypatch.setattr(client, "topic_id", lambda _: self.topic_id)
+        self.changelog_id: bytes | None = None
+        monkeypatch.setattr(client, "topic_id", lambda name: self.topic_id if name == "in" else self.changelog_id)
         monkeypatch.setattr(restoring_module, "load", self._load)
         self.written = Written()
         monkeypatch.setattr(topics_module, "written", self._written)
