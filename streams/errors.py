@@ -31,3 +31,7 @@ class CommitRefused(StreamsError):
 
 class StoreError(StreamsError):
     """Rows on disk cannot be opened, read or written; the message has the directory."""
+
+
+class OtherChangelog(StoreError):
+    """Rows on disk are of a topic that was deleted, or made anew, since they were written."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...client import Client
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
-from ..engine.stores.layout import Lock, clean
+from ..engine.stores.layout import Lock, clean, set_aside
 from ..engine.stores.opening import Stores
 from ..engine.stores.store import Store
 from ..engine.tables import DISK, TableSpec
-from ..errors import StoreError
+from ..errors import OtherChangelog, StoreError
+
+log = logging.getLogger("isthmus.streams")
 
 # What was away for longer is read anew: tombstones that it has missed may be gone from the changelog by then. Kafka's
 # delete.retention.ms is a day.
@@ -43,8 +46,22 @@ class State:
         self._stores = Stores(app, directory, runtime.wall_ms)
 
     def open(self, spec: TableSpec, topic: str, partition: int) -> Store:
-        """topic: that the rows are from. Raises StoreError where what is on disk cannot be used."""
-        return self._stores.open(spec, partition, self._changelog(topic, partition))
+        """topic: that the rows are from. What is on disk of a topic that was deleted since, or made anew, as by a
+        restore, is set aside: nobody can tell whether that was meant. Raises StoreError where what is on disk cannot be
+        used."""
+        changelog = self._changelog(topic, partition)
+        try:
+            return self._stores.open(spec, partition, changelog)
+        except OtherChangelog as error:
+            aside = set_aside(self._stores.directory_of(spec.name, partition))
+            log.warning(
+                "%s. So the rows that count are those of %s; what was here is in %s: delete it, unless its topic was "
+                "deleted by mistake",
+                error,
+                topic,
+                aside,
+            )
+        return self._stores.open(spec, partition, changelog)
 
     def close(self) -> None:
         if self._lock is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ...errors import AppError, ChangelogError, ChangeRefused, StoreError
+from ...errors import AppError, ChangelogError, ChangeRefused, OtherChangelog, StoreError
 from ..tables import MEMORY, TableSpec
 from .database import Database, DiskMemory
 from .layout import FORMAT, ROWS, Lock, Summary, write_summary
@@ -131,9 +131,9 @@ class DiskStore:
         if meta["format"] != FORMAT:
             raise self._refused(f"has format {meta['format']}; this release reads and writes format {FORMAT}")
         if meta["changelog"] != self._changelog:
-            raise self._refused(
-                f"has the rows of another changelog: {meta['changelog']}, and the table's is {self._changelog}; if "
-                "that topic was deleted, they may be the last copy"
+            raise OtherChangelog(
+                f"table {self.spec.name}: {self._directory} has the rows of another changelog: {meta['changelog']}, "
+                f"and the table's is {self._changelog}"
             )
         self.changelog_offset, self._committed_rows = meta["changelog_offset"], meta["rows"]
         self.marker = database.get(MARKER)

@@ -21,6 +21,7 @@ from ...errors import StoreError
 
 FORMAT = 1  # of a directory and of what the database has besides rows
 LOCK, SUMMARY, ROWS = "lock", "state.json", "rows"
+_ASIDE = ".aside"  # what a directory's name ends with whose rows are of another changelog
 _REMOVED = ".removed"  # what a directory's name ends with while it is deleted
 
 
@@ -143,6 +144,19 @@ def remove(directory: Path) -> None:
         shutil.rmtree(gone)
     finally:
         lock.release()
+
+
+def set_aside(directory: Path) -> Path:
+    """Rename a store's directory, which is not used, in place of what was set aside before. Returns the new one. Raises
+    StoreError if it is in use."""
+    aside = directory.with_name(directory.name + _ASIDE)
+    lock = Lock(directory)
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(directory, aside)
+    finally:
+        lock.release()
+    return aside
 
 
 def clean(

@@ -32,15 +32,20 @@ class Stores:
     def open(self, spec: TableSpec, partition: int, changelog: str) -> Store:
         """changelog: names the partition that the rows are from for ever, such as `<topic id>-<partition>`.
 
-        Raises AppError if the app cannot have such a table, StoreError if its directory cannot be used.
+        Raises AppError if the app cannot have such a table, StoreError if its directory cannot be used,
+        OtherChangelog if it is of another one.
         """
         if spec.store == MEMORY:
             return MemoryStore(spec)
         if spec.store != DISK:
             raise AppError(f"table {spec.name}: store '{spec.store}' is not known; there are '{MEMORY}' and '{DISK}'")
-        if self._state_dir is None:
-            raise AppError(f"table {spec.name} is on disk: name the directory that state is in")
+        directory = self.directory_of(spec.name, partition)
         if self._memory is None:
             self._memory = DiskMemory()
-        directory = directory_of(self._state_dir, self._app, spec.name, partition)
         return DiskStore(spec, directory, changelog, self._memory, self._wall_ms)
+
+    def directory_of(self, table: str, partition: int) -> Path:
+        """Of a store on disk. Raises AppError where no directory is named."""
+        if self._state_dir is None:
+            raise AppError(f"table {table} is on disk: name the directory that state is in")
+        return directory_of(self._state_dir, self._app, table, partition)

@@ -222,7 +222,7 @@ def test_a_directory_in_use_is_refused_and_free_again_after_close(tmp_path: Path
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"format": FORMAT + 1}, f"has format {FORMAT + 1}; this release reads and writes format {FORMAT}"),
+        ({"format": FORMAT + 1}, f"has format {FORMAT + 1}; this release reads and writes format {FORMAT}.*Delete it"),
         ({"changelog": "other-0"}, "has the rows of another changelog: other-0, and the table's is topic-0"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_directory_of_another_format_or_changelog_is_refused(
     opened(tmp_path).close()
     changed_meta(tmp_path, **facts)
     for _ in range(2):  # and is not left locked
-        with pytest.raises(StoreError, match=f"table t: {tmp_path} {said}.*Delete it"):
+        with pytest.raises(StoreError, match=f"table t: {tmp_path} {said}"):
             opened(tmp_path)
 
 

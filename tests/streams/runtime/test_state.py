@@ -1,0 +1,35 @@
+"""Where a worker has its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from isthmus.runtime import system
+from isthmus.streams.engine.tables import DISK, TableSpec
+from isthmus.streams.runtime.state import State
+
+
+def test_rows_of_a_topic_that_was_made_anew_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spec = TableSpec("t", store=DISK)
+    aside = tmp_path / "one" / "app" / "t" / "0.aside"
+    for number in range(3):
+
+        def topic_id(topic: str, partition: int, number: int = number) -> str:
+            return f"id{number}-{partition}"
+
+        state = State("app", tmp_path, "one", [spec], system(), topic_id)
+        store = state.open(spec, "app-t-changelog", 0)
+        assert store.changelog_offset == 0
+        assert aside.exists() == (number > 0)
+        store.restore([(b'"k"', b"1")], 7 + number, b"marker")
+        store.close()
+        store = state.open(spec, "app-t-changelog", 0)
+        assert store.changelog_offset == 7 + number
+        store.close()
+        state.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "0 has the rows of another changelog: id1-0, and the table's is id2-0. So the rows" in said[1]
+    assert f"what was here is in {aside}" in said[1]
