@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from typing import Annotated, Any
@@ -159,20 +160,23 @@ def _show(rows: Sequence[Mapping[str, Any]], windowed: bool, as_json: bool, empt
 
 def _shown(row: dict[str, Any], as_json: bool) -> dict[str, Any]:
     """For people keys and values are one text each, as they are typed; for programs they are as JSON has them."""
-    plain = {**row, "key": _plain(row["key"]), "value": _plain(row["value"])}
+    plain = {**row, "key": _plain(row["key"], as_json), "value": _plain(row["value"], as_json)}
     if as_json:
         return plain
     return {name: json.dumps(each) if isinstance(each, (list, dict)) else each for name, each in plain.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, as_json: bool) -> Any:
     """As JSON takes it: bytes that are text as text, times as ISO 8601 has them."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
+    if as_json and isinstance(value, float) and not math.isfinite(value):
+        return None  # as pages of a worker have it
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(each) for each in value]
+        return [_plain(each, as_json) for each in value]
     if isinstance(value, dict):
-        return {each if isinstance(each, str) else str(_plain(each)): _plain(value[each]) for each in value}
+        names = {each: each if isinstance(each, str) else str(_plain(each, as_json)) for each in value}
+        return {names[each]: _plain(value[each], as_json) for each in value}
     if isinstance(value, (date, time)):  # a datetime is a date
         return value.isoformat()
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ..client import Client
 from ..client.partitioner import partition_for_key
 from .engine.checkpoint import Position
-from .engine.codecs import canonical_key, encode_key, encode_table_key
-from .engine.key_text import readings
+from .engine.codecs import canonical_key, encode_table_key
+from .engine.key_text import encodings, readings
 from .engine.operators.session_windows import SessionWindowAggregate
 from .engine.operators.sliding_windows import SlidingWindowAggregate
 from .engine.operators.table_sources import TableSource
@@ -121,10 +121,8 @@ def places_of(key: str, partitions: int) -> list[int]:
     """Where the row of a key may be, as it is typed: in the partition of records with this key, which is that of a
     table's rows; of a global table, in that of the row's own key. An app may store rows under other keys than its
     records have: these are anywhere."""
-    known: list[bytes] = []
+    known = encodings(key)
     for each in readings(key):
-        if (data := encode_key(each)) is not None:
-            known.append(data)
         with contextlib.suppress(TypeError):  # what cannot be a table's key
             known.append(encode_table_key(canonical_key(each)))
     return list(dict.fromkeys(partition_for_key(data, partitions) for data in known))

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import logging
+import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ..engine.codecs import json_default
+from ..engine.key_text import bytes_text
 from ..errors import AppError
 
 if TYPE_CHECKING:
@@ -82,8 +85,11 @@ class ServiceUnavailable(WebError):
 
 
 def dumped(value: Any) -> _bytes:
-    """JSON; keys may be of any type that JSON's text can show, records are objects, and bytes are text."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
+    """JSON; keys may be of any type, records are objects, and bytes are text."""
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
+    except TypeError:  # an integer, a text or a key that JSON has and orjson does not
+        return json.dumps(_parts(value)).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -91,12 +97,32 @@ def _plain(value: Any) -> Any:
         if hasattr(value, name):
             return getattr(value, name)()
     if isinstance(value, (_bytes, bytearray, memoryview)):
-        return _bytes(value).decode(errors="replace")
+        return bytes_text(_bytes(value))
     if isinstance(value, Mapping):
-        return {key.decode(errors="replace") if isinstance(key, _bytes) else key: each for key, each in value.items()}
+        return {bytes_text(key) if isinstance(key, _bytes) else key: each for key, each in value.items()}
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)
     return json_default(value)
+
+
+def _parts(value: Any) -> Any:
+    """What `json` writes. Raises TypeError for what JSON cannot hold."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_parts(each) for each in value]
+    if isinstance(value, dict):
+        return {_name(_parts(key)): _parts(each) for key, each in value.items()}
+    try:
+        return orjson.loads(orjson.dumps(value, option=orjson.OPT_UTC_Z))
+    except TypeError:
+        return _parts(_plain(value))
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key)
 
 
 def answer(

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 from ..api.routing import NoOwner
 from ..api.union import HasRows
-from ..api.web import ServiceUnavailable
+from ..api.web import NotFound, ServiceUnavailable
 from ..engine.key_text import readings
 from ..engine.stores.store import Store
 from ..engine.task import TaskId
 from ..errors import AppError
 from .owners import GroupOwners
 from .worker import StreamWorker
+
+OK = 200
 
 
 class Row(NamedTuple):
@@ -63,18 +65,47 @@ class Lookup:
         if spec.windows is not None and (windows := self._windows(table, wanted)) is not None:
             return windows
         try:
-            task = self._owners.task_of(table, key)
+            tasks = self._owners.tasks_of(table, key)
         except NoOwner as error:
             raise ServiceUnavailable(str(error)) from error
+        nothing: Any = None  # what was said by who has no such row
+        unsure: Any = None
+        for task in tasks:
+            try:
+                answer = await self._of_task(task, table, wanted, max_staleness_ms, forward)
+            except NoRow as error:
+                nothing = error
+            except ServiceUnavailable as error:
+                unsure = error
+            else:
+                if isinstance(answer, Row) or answer.status == OK:
+                    return answer
+                if answer.status == NotFound.code:
+                    nothing = answer
+                else:
+                    unsure = answer
+        # A worker that was asked by another one, which asks them all, says what it knows.
+        first, second = (nothing, unsure) if forward is None else (unsure, nothing)
+        said = second if first is None else first
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    async def _of_task(
+        self, task: TaskId, table: str, wanted: list[Any], max_staleness_ms: int | None, forward: Forward | None
+    ) -> Any:
+        worker = self._worker
         if task in worker.running:
             raise NoRow(0)
-        if max_staleness_ms is not None and (copy := worker.copy(task)) is not None:
+        # A copy has no list of the windows of a key: the owner answers for tables with windows.
+        takes_copies = max_staleness_ms is not None and worker.app.all_tables()[table].windows is None
+        if takes_copies and max_staleness_ms is not None and (copy := worker.copy(task)) is not None:
             age_ms = self._age_ms(copy.whole_at)
             if age_ms <= max_staleness_ms:
                 if (found := _found_in_copy(copy.stores[table], wanted)) is None:
                     raise NoRow(age_ms)
                 return Row(*found, age_ms)
-        return await self._elsewhere(task, max_staleness_ms is not None, forward)
+        return await self._elsewhere(task, takes_copies, forward)
 
     def _global(self, table: str, wanted: list[Any], max_staleness_ms: int | None) -> Row:
         whole_at = self._worker.global_table_whole_at(table)

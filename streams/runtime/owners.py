@@ -8,7 +8,7 @@ from typing import Any
 from ...client.joining import CONSUMER
 from ..api.routing import ByUrl, NoOwner
 from ..engine.codecs import encode_key
-from ..engine.key_text import readings
+from ..engine.key_text import encodings, readings
 from ..engine.partitioning import partition_of
 from ..engine.task import TaskId
 from ..engine.topology import SubTopology
@@ -36,14 +36,18 @@ class GroupOwners:
         wanted = readings(key, spec.key_type) if isinstance(key, str) else [key]
         if any(each in store.rows for store in self.worker.stores(table) for each in wanted):
             return None
-        return self.url_of(self.task_of(table, key))
+        tasks = self.tasks_of(table, key)
+        return None if any(task in self.worker.running for task in tasks) else self.url_of(tasks[0])
 
-    def task_of(self, table: str, key: Any) -> TaskId:
-        """The task that has the row of a key. Raises NoOwner where it is not known."""
+    def tasks_of(self, table: str, key: Any) -> list[TaskId]:
+        """The task that has the row of a key; of text, which may be several keys, the one of each. Raises NoOwner where
+        it is not known."""
         subtopology = self.worker.layout.topology.of_table(table)
         if subtopology is None:
             raise NoOwner(f"no agent was seen to use table {table}")
-        return self._task(subtopology.name, key, self.worker.layout.tables[table])
+        keys = encodings(key, self.worker.app.all_tables()[table].key_type) if isinstance(key, str) else [key]
+        count = self.worker.layout.tables[table]
+        return list(dict.fromkeys(self._task(subtopology.name, each, count) for each in keys))
 
     def topic_owner_url(self, topic: str, key: Any) -> str | None:
         if topic not in self.worker.layout.topics:

@@ -20,6 +20,7 @@ from .status import CONTENT_TYPE, metrics, shown, tables, why_not_ready
 from .worker import StreamWorker
 
 ROWS_MAX = 1_000  # of a table, in one answer
+DIGITS_MAX = 18  # of a number in a request
 PAGE = Path(__file__).with_name("page.html")
 
 
@@ -108,13 +109,13 @@ class Pages:
 
     def _bound_ms(self, request: web.Request) -> int | None:
         said = request.query.get("max_staleness_ms")
-        if said is None or said.isdecimal():
+        if said is None or _is_number(said):
             return None if said is None else int(said)
         raise ValidationError(f"max_staleness_ms is {said!r}, but must be a number of milliseconds")
 
     def _rows(self, name: str, request: web.Request) -> web.Response:
         said = request.query.get("limit", "100")
-        if not said.isdecimal() or not 0 < int(said) <= ROWS_MAX:
+        if not _is_number(said) or not 0 < int(said) <= ROWS_MAX:
             raise ValidationError(f"limit is {said!r}, but must be from 1 to {ROWS_MAX}")
         stores = self.worker.stores(name) if self.worker is not None else []
         rows = (
@@ -164,6 +165,10 @@ class Pages:
 
     def _url(self) -> str:
         return self.app.conf.canonical_url
+
+
+def _is_number(said: str) -> bool:
+    return said.isdecimal() and len(said) <= DIGITS_MAX
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

@@ -39,6 +39,8 @@ def test_a_row_is_where_records_with_its_key_are(said: str, record_key: bytes) -
         ("7", "7", True),
         (7, "7", True),
         (b"fox", "fox", True),
+        (b"\xff\x00a", "\\xff\x00a", True),  # as it is shown
+        (("a", (1, 2)), '["a", [1, 2]]', True),
         (("a", 1), '["a", 1]', True),
         (uuid.UUID(int=7), str(uuid.UUID(int=7)), True),
         (Decimal("1.50"), "1.50", True),
@@ -87,6 +89,11 @@ def test_rows_are_json_for_programs_and_one_text_for_people(value: Any, in_json:
     assert tables._shown(row, as_json=True) == {"key": in_json, "value": in_json, "partition": 3}
     text = json.dumps(in_json) if isinstance(in_json, (list, dict)) else in_json
     assert tables._shown(row, as_json=False) == {"key": text, "value": text, "partition": 3}
+
+
+def test_json_has_null_for_numbers_that_it_has_not() -> None:
+    row = {"key": 1.5, "value": [float("nan"), float("-inf")], "partition": 3}
+    assert tables._shown(row, as_json=True) == {"key": 1.5, "value": [None, None], "partition": 3}
 
 
 @pytest.mark.parametrize("said", ["shop.py:app", "shop:app", "apps/shop"])

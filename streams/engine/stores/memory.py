@@ -91,10 +91,11 @@ class MemoryStore:
 
     def look(self, key: Any) -> Any:
         if self._restored:
-            data = self._restored.get(self.spec.encode_key(key), b"")
-            if data is None:
-                raise KeyError(key)
-            if data:
+            written = self.spec.encode_key(key)
+            if written in self._restored:
+                data = self._restored[written]
+                if data is None:
+                    raise KeyError(key)
                 return self.spec.decode_value(data)
         return self.rows[key]
 

@@ -270,11 +270,78 @@ async def test_all_windows_of_a_key_are_one_answer() -> None:
         assert said["value"] == [{"start_ms": 10_000, "value": 1}, {"start_ms": 20_000, "value": 2}]
 
 
-def copied(worker: FakeWorker, key: str, value: int, age_s: float) -> TaskId:
-    """The worker has a copy of the task that has the key, which is so old."""
+@run_by(in_loop)
+async def test_of_a_table_with_windows_a_copy_says_nothing() -> None:
+    """It has no list of the windows of a key: that it has no row would be wrong."""
+    app = App("app", web_port=0)
+    table = app.Table("counts", default=int).tumbling(10)
+
+    @app.agent(app.topic("in"), tables=[table])
+    async def agent(stream: Any) -> None: ...
+
+    worker = FakeWorker(app, ())
+    copied(worker, "the", 5, age_s=0.0, row=("the", 20_000))
+    async with serving(app, worker) as url:
+        assert (await asked(f"{url}/tables/counts?key=the&max_staleness_ms=60000"))[0] == 503
+
+
+@run_by(in_loop)
+async def test_a_key_is_looked_for_wherever_what_was_typed_may_be_one() -> None:
+    """A tuple may be typed with spaces; records with such a key have none."""
+    app, _ = made()
+    theirs = {}
+    for each in ("rows", "others"):
+        its_app, _ = made()
+        theirs[each] = FakeWorker(its_app, ())
+    worker = FakeWorker(app, ())
+    key, typed = next(
+        (key, typed)
+        for key, typed in ((("a", n), f'["a", {n}]') for n in range(100))
+        if len({partition_for_key(text.encode(), PARTITIONS) for text in (typed, typed.replace(" ", ""))}) == 2
+    )
+    where = partition_for_key(typed.replace(" ", "").encode(), PARTITIONS)
+    theirs["rows"] = FakeWorker(theirs["rows"].app, (where,))
+    theirs["rows"].stores("counts")[0].set(key, 7)
+    theirs["others"] = FakeWorker(theirs["others"].app, tuple(n for n in range(PARTITIONS) if n != where))
+    async with (
+        serving(theirs["rows"].app, theirs["rows"]) as rows_url,
+        serving(theirs["others"].app, theirs["others"]) as others_url,
+        serving(app, worker) as url,
+    ):
+        worker.told.owners = {TaskId("in", n): rows_url if n == where else others_url for n in range(PARTITIONS)}
+        asking = {"key": typed}
+        assert (await asked(f"{url}/tables/counts", params=asking))[1]["value"] == 7
+        theirs["rows"].stores("counts")[0].delete(key)
+        assert (await asked(f"{url}/tables/counts", params=asking))[0] == 404
+        worker.told.owners[TaskId("in", where)] = "http://127.0.0.1:9"
+        assert (await asked(f"{url}/tables/counts", params=asking))[0] == 503, "it may be where nobody answers"
+
+
+@run_by(in_loop)
+async def test_what_only_python_has_is_json_all_the_same() -> None:
+    app, _ = made()
+    worker = FakeWorker(app, (0,))
+    values = [2**70, "\ud800", {b"\xff": {2**65}, ("a", 1): None}, [float("nan"), 2**64], {None: UUID(int=1), 1: 2**65}]
+    for number, value in enumerate(values):
+        worker.stores("counts")[0].rows[number] = value
+    worker.stores("counts")[0].rows[b"\xff\xfe"] = 1
+    async with serving(app, worker) as url:
+        rows = {each["key"]: each["value"] for each in (await asked(f"{url}/tables/counts"))[1]["rows"]}
+        want = [2**70, "\ud800", {"\\xff": [2**65], '["a", 1]': None}, [None, 2**64]]
+        assert [rows[n] for n in range(4)] == want
+        assert rows[4] == {"null": str(UUID(int=1)), "1": 2**65}
+        assert rows["\\xff\\xfe"] == 1
+        said = await asked(f"{url}/tables/counts", params={"key": "\\xff\\xfe"})
+        assert said[1]["value"] == 1, "a key that is no text is asked for as it is shown"
+        for too_long in ("limit=", "key=a&max_staleness_ms="):
+            assert (await asked(f"{url}/tables/counts?{too_long}{'9' * 5_000}"))[0] == 400
+
+
+def copied(worker: FakeWorker, key: str, value: int, age_s: float, row: Any = None) -> TaskId:
+    """The worker has a copy of the task that has the key, which is so old. row: the row's key, if it is another."""
     task = TaskId("in", partition_for_key(key.encode(), PARTITIONS))
     store = MemoryStore(worker.app.tables["counts"].spec)
-    store.set(key, value)
+    store.set(key if row is None else row, value)
     worker.held[task] = Copy({"counts": store}, asyncio.get_running_loop().time() - age_s)
     return task
 

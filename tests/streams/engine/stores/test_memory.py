@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.streams.engine.serialization import Serializers
+from isthmus.streams.engine.serialized_rows import SerializedCodec
 from isthmus.streams.engine.stores.memory import MemoryStore
+from isthmus.streams.engine.table_codec import TableCodec
 from isthmus.streams.engine.tables import TableSpec
 from isthmus.streams.errors import AppError
 
@@ -76,3 +79,13 @@ def test_it_must_be_filled_again_to_go_back():
     assert store.marker == b"next"
     store.close()
     assert not store.rows
+
+
+def test_a_copy_has_a_row_whose_value_is_written_as_nothing():
+    """As the serializer `raw` writes an empty text."""
+    spec = TableSpec("t", codec=SerializedCodec(TableCodec(), value=Serializers().value_coder(None, "raw")))
+    live, copy = MemoryStore(spec), MemoryStore(spec)
+    for value in (b"before", b""):
+        live.set("k", value)
+        copy.restore(live.take_changes(), 5)
+        assert copy.look("k") == value
