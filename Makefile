@@ -100,7 +100,7 @@ mutants: env  ## plants bugs, one at a time, and checks that a test sees each: m
 soak: env peers  ## 10,000 simulated clusters, 100 histories of real ones; kill tests on all flights; other people's suites
 	$(BIN)/python -m tests.simulation --scenario cluster --scenario quorum --scenario transactions \
 		--scenario consumer-groups --scenario streams --scenario zombies --scenario stream-cluster \
-		--scenario stream-pipelines --seeds $(SOAK_SEEDS) --states
+		--scenario stream-growth --scenario stream-pipelines --seeds $(SOAK_SEEDS) --states
 	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
 	$(BIN)/pytest integration_tests/streams --streams-on kafka $(ARGS)
 

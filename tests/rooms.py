@@ -86,7 +86,7 @@ ROOMS: dict[str, Room] = {
     "streams": Room(
         "streams/",
         _unit("streams"),
-        ("streams", "stream-cluster", "stream-pipelines", "zombies"),
+        ("streams", "stream-cluster", "stream-growth", "stream-pipelines", "zombies"),
         _integration("streams"),
     ),
     "connectors": Room("connectors/, pyspark_isthmus/", _unit("connectors"), (), _integration("connectors")),

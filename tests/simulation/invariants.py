@@ -121,6 +121,17 @@ INVARIANTS = (
         ),
     ),
     Invariant(
+        "a stream app whose inputs grow counts each record once, in the partition of its key, also after a restore",
+        ("stream-growth",),
+        (
+            "bridged-topics-begin-anew", "bridges-keep-partitions", "forwarded-records-outside-the-transaction",
+            "growth-is-not-looked-for", "lanes-are-committed-apart", "restored-rows-do-not-end",
+            "restores-forget-offsets", "savepoints-have-all-between-steps", "savepoints-have-what-is-not-committed",
+            "savepoints-leave-out-what-is-unread", "steps-of-ended-tasks-go-on", "unread-records-are-purged",
+            "writers-are-left-out",
+        ),
+    ),
+    Invariant(
         "the quorum: one leader an epoch, and epochs do not go back",
         ("quorum",),
         ("votes-twice-in-an-epoch", "votes-not-on-disk", "half-of-the-votes-is-enough"),

@@ -20,7 +20,7 @@ from isthmus.streams import App, AppError, table_reader
 from .history import Batch
 from .hosts import Process
 from .runner import Simulation
-from .stream_apps import AT_LEAST_ONCE, EXACTLY_ONCE, Read, committed
+from .stream_apps import AT_LEAST_ONCE, EXACTLY_ONCE, NobodyTells, Read, committed
 
 APP = "app"
 ORDERS, PAYMENTS, LIMITS, REGIONS = "orders", "payments", "limits", "regions"  # inputs of pipelines
@@ -205,14 +205,15 @@ class Sessions:
 
 
 class PipelineAudit:
-    """Compares what the app writes with its input, at any time. batches: what is readable of a partition."""
+    """Compares what the app writes with its input, at any time. batches: what is readable of a partition; None if
+    nobody can tell now."""
 
     def __init__(
         self,
         sim: Simulation,
         process: Process,
         bootstrap: str,
-        batches: Callable[[str, int], list[Batch]],
+        batches: Callable[[str, int], list[Batch] | None],
         guarantee: str,
     ) -> None:
         self.sim = sim
@@ -225,7 +226,10 @@ class PipelineAudit:
     # -- what the logs hold
 
     def _read(self, topic: str, index: int) -> list[Read]:
-        return committed(self.batches(topic, index))[0]
+        batches = self.batches(topic, index)
+        if batches is None:
+            raise NobodyTells(f"{topic}-{index}")
+        return committed(batches)[0]
 
     def _values(self, topic: str, partitions: int) -> list[Any]:
         return [

@@ -150,6 +150,10 @@ class Expected:
         return rows
 
 
+class NobodyTells(Exception):
+    """A partition has no leader that is known now."""
+
+
 class Logs(Protocol):
     """Where the scenario keeps its topics. bootstrap: of their brokers."""
 

@@ -29,6 +29,7 @@ SCENARIOS = (
     "quorum",
     "retention",
     "stream-cluster",
+    "stream-growth",
     "stream-pipelines",
     "streams",
     "transactions",

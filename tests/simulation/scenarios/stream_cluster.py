@@ -7,6 +7,7 @@ The app and what must hold are those of `streams`; the topic without tables grow
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from isthmus.client import Admin
@@ -37,6 +38,8 @@ from .zombies import Hangs
 PARTITIONS = {EVENTS: 2, NOTES: 1}
 GROWN = 2  # partitions of the topic without tables, when it has grown
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
+# Of coordinators, and of the app's topics.
+LEADERS = (STATE, OFFSETS, STATE, OFFSETS, EVENTS, TALLIED, f"{APP}-{TABLES[0]}-changelog")
 MIN_INSYNC = 2
 SETTLE_S = 400.0
 EVENTS_OF = (2, 5)  # a run
@@ -71,7 +74,7 @@ async def stream_cluster(sim: Simulation) -> None:
         await run_app(sim, brokers, hangs, is_durable)
 
 
-def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
+def new_cluster(sim: Simulation, is_durable: bool, more: Mapping[str, str] | None = None) -> Cluster:
     options = {
         "durability": "fsync" if is_durable else "page_cache",
         "min.insync.replicas": str(MIN_INSYNC),
@@ -80,6 +83,7 @@ def new_cluster(sim: Simulation, is_durable: bool) -> Cluster:
         "transaction.state.log.min.isr": str(MIN_INSYNC),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "group.min.session.timeout.ms": "1000",
+        **(more or {}),
     }
     return Cluster(sim, 3, options)
 
@@ -112,7 +116,7 @@ async def run_app(sim: Simulation, brokers: Cluster, hangs: Hangs, is_durable: b
         kind = chance.choice(FAULTS)
         sim.counters[f"fault_{kind}"] += 1
         if kind == "kill":
-            await watch.unless_broken(kill_a_coordinator(brokers))
+            await watch.unless_broken(kill_a_leader(brokers, LEADERS))
         elif kind == "worker":
             chance.choice(hosts).machine.kill()
         elif kind == "hang":
@@ -142,10 +146,10 @@ async def run_app(sim: Simulation, brokers: Cluster, hangs: Hangs, is_durable: b
     watch.check()
 
 
-async def kill_a_coordinator(brokers: Cluster) -> None:
-    """Of the group or of transactions, or the leader of one of the app's topics; it starts again soon."""
+async def kill_a_leader(brokers: Cluster, topics: Sequence[str]) -> None:
+    """Of a partition of one of these; it starts again soon."""
     chance = brokers.sim.random
-    wanted = chance.choice((STATE, OFFSETS, STATE, OFFSETS, EVENTS, TALLIED, f"{APP}-{TABLES[0]}-changelog"))
+    wanted = chance.choice(topics)
     led = [number for number, name, _, held in brokers.partitions() if name == wanted and held.leads]
     if led:
         number = chance.choice(led)

@@ -2,16 +2,17 @@
 
 What the app is of, and what must hold of all that it writes, is in `pipeline_apps`. The seed draws the guarantee, the
 group's protocol, where tables are, how many copies there are of them, whether changelogs are compacted all the time,
-and what happens: an input grows, the code changes while two versions of it are in one group.
+and what happens: an input grows, the code changes while two versions of it are in one group. Some seeds are on three
+brokers, whose coordinators and leaders die.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 import orjson
@@ -25,10 +26,13 @@ from isthmus.streams.engine.tables import DISK, MEMORY
 from isthmus.streams.engine.task import TaskId
 from isthmus.streams.runtime.copies import Copies
 
+from ..history import Batch
 from ..hosts import Process
 from ..local_state import LocalState
 from ..pipeline_apps import (
     APP,
+    BRIDGE,
+    BY_SHOP,
     GUARANTEES,
     INPUTS,
     ITEMS,
@@ -51,9 +55,11 @@ from ..pipeline_apps import (
 )
 from ..product import BrokerHost, retried
 from ..runner import Simulation
-from ..stream_apps import StreamHost, counted
+from ..stream_apps import NobodyTells, StreamHost, counted
+from . import stream_cluster
 from .producers import create_topic
-from .streams import GROUPS, TRANSACTIONS, OneBroker
+from .stream_cluster import MIN_INSYNC, OFFSETS, STATE, kill_a_leader, new_cluster
+from .streams import GROUPS, TRANSACTIONS
 from .zombies import CHANGELOG, HANG_S, Hangs
 
 BROKER = {"durability": "page_cache", "log.cleaner.backoff.ms": "500", **GROUPS, **TRANSACTIONS}
@@ -61,18 +67,98 @@ FAULTS = ("worker", "worker", "power", "broker", "hang", "hang", "leave", "grow"
 EVENTS = (2, 4)  # a run
 ROUNDS = 40  # of the input, at the most, while things happen
 ITEMS_ONCE, ITEMS_AGAIN = 15, 5  # by their numbers: most of the first stay as they are, the others change them
+CLUSTER_EVERY, CLUSTER_AT = 12, 5  # seeds on three brokers: they cost six times as much
+LEADERS = (STATE, OFFSETS, STATE, OFFSETS, ORDERS, VISITS, BY_SHOP, BRIDGE)  # that die there
 PAUSE_S = 0.6
 SETTLE_S = 400.0
 LIMIT_S = 3_000.0
+
+
+class Alone:
+    """A broker that is killed, too."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.broker = BrokerHost(sim, "broker", BROKER)
+        self.bootstrap = self.broker.address
+        self.admin = sim.machine("admin").start()
+        self.machines = [self.broker.name]
+
+    async def form(self) -> None:
+        await self.broker.up()
+
+    async def make_topic(self, name: str, partitions: int, options: Mapping[str, str]) -> None:
+        await self.admin.outcome(create_topic(self.admin, self.bootstrap, name, partitions, **options))
+
+    def batches(self, topic: str, index: int) -> list[Batch]:
+        return self.broker.partition(topic, index)
+
+    async def fail(self) -> None:
+        self.broker.kill()
+        await asyncio.sleep(self.sim.random.uniform(0.0, 1.0))
+        await self.broker.up(crash_chance=0.2, power=False)
+
+    async def mend(self) -> None:
+        pass
+
+
+class Three:
+    """Brokers of which the leaders of the app's topics and the coordinators die."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.cluster = new_cluster(sim, is_durable=False, more={"log.cleaner.backoff.ms": "500", **GROUPS})
+        self.admin = self.cluster.admin
+        self.machines = [host.name for host in self.cluster.hosts.values()]
+        self._logs = stream_cluster.Brokers(self.cluster)
+        self.bootstrap = self._logs.bootstrap
+
+    async def form(self) -> None:
+        await self.cluster.form()
+
+    async def make_topic(self, name: str, partitions: int, options: Mapping[str, str]) -> None:
+        await self.cluster.make_topic(name, partitions, {"min.insync.replicas": str(MIN_INSYNC), **options})
+
+    def batches(self, topic: str, index: int) -> list[Batch] | None:
+        return self._logs.batches(topic, index)
+
+    async def fail(self) -> None:
+        await kill_a_leader(self.cluster, LEADERS)
+
+    async def mend(self) -> None:
+        await self.cluster.up(SETTLE_S)
+
+
+class Brokers(Protocol):
+    """Where the app's topics are. machines: names of those of the brokers."""
+
+    bootstrap: str
+    admin: Process
+    machines: list[str]
+
+    async def form(self) -> None: ...
+
+    async def make_topic(self, name: str, partitions: int, options: Mapping[str, str]) -> None: ...
+
+    def batches(self, topic: str, index: int) -> list[Batch] | None:
+        """What is readable of a partition; None if nobody can tell now."""
+        ...
+
+    async def fail(self) -> None:
+        """One of them, or all; they come back by themselves."""
+        ...
+
+    async def mend(self) -> None:
+        """Until all serve."""
+        ...
 
 
 class Input:
     """Writes all inputs: an order with a limit, and a payment before or after it; visits, notes and questions. Some
     orders come twice, some are late."""
 
-    def __init__(self, sim: Simulation, broker: BrokerHost, audit: PipelineAudit, *, transactional: bool) -> None:
+    def __init__(self, sim: Simulation, bootstrap: str, audit: PipelineAudit, *, transactional: bool) -> None:
         self.sim = sim
-        self.broker = broker
+        self.bootstrap = bootstrap
         self.audit = audit
         self.transactional = transactional
         self.number = 1
@@ -86,7 +172,7 @@ class Input:
         await process.outcome(self._run(process))
 
     async def _run(self, process: Process) -> None:
-        client = Client(self.broker.address, client_id="input", runtime=process.runtime)
+        client = Client(self.bootstrap, client_id="input", runtime=process.runtime)
         await retried(client.start)
         while not self.is_enough:
             producer = Producer(client, transactional_id="input" if self.transactional else None)
@@ -174,13 +260,16 @@ class Versions:
 
 
 async def stream_pipelines(sim: Simulation) -> None:
+    is_cluster = sim.seed % CLUSTER_EVERY == CLUSTER_AT
+    sim.counters["on_three_brokers"] += is_cluster
+    brokers: Brokers = Three(sim) if is_cluster else Alone(sim)
     sim.loop.kernel.limit_s = LIMIT_S
-    state, hangs = LocalState(sim), Hangs(sim, ["broker"])
+    state, hangs = LocalState(sim), Hangs(sim, brokers.machines)
     with counted(sim), hangs.watched(), copies_counted(sim), state.used():
-        await run_app(sim, state, hangs)
+        await run_app(sim, brokers, state, hangs)
 
 
-async def run_app(sim: Simulation, state: LocalState, hangs: Hangs) -> None:
+async def run_app(sim: Simulation, brokers: Brokers, state: LocalState, hangs: Hangs) -> None:
     chance = sim.random
     options = Options(
         GUARANTEES[sim.seed % 2],
@@ -189,13 +278,12 @@ async def run_app(sim: Simulation, state: LocalState, hangs: Hangs) -> None:
         chance.choice((0, 1, 1)),
     )
     sim.counters[options.guarantee] = sim.counters[options.protocol] = sim.counters[options.store] = 1
-    broker = BrokerHost(sim, "broker", BROKER)
-    await broker.up()
-    admin = sim.machine("admin").start()
+    await brokers.form()
+    admin = brokers.admin
     names = [f"worker{number}" for number in range(chance.choice((1, 2, 2, 3)))]
     topics = {**INPUTS, **OUTPUTS, **{f"replies-{name}": 1 for name in names}}
     for topic, partitions in topics.items():
-        await admin.outcome(create_topic(admin, broker.address, topic, partitions))
+        await brokers.make_topic(topic, partitions, {})
     is_compacted = chance.random() < 0.5
     sim.counters["compacted"] += is_compacted
     for table in TABLES:  # they decide how many partitions the app's tasks have, so that payments need a bridge
@@ -203,22 +291,23 @@ async def run_app(sim: Simulation, state: LocalState, hangs: Hangs) -> None:
             1 if table == "seen" else PARTITIONS,
             CHANGELOG if is_compacted else {"cleanup.policy": "compact"},
         )
-        await admin.outcome(create_topic(admin, broker.address, f"{APP}-{table}-changelog", count, **given))
-    audit = PipelineAudit(sim, admin, broker.address, OneBroker(broker).batches, options.guarantee)
+        await brokers.make_topic(f"{APP}-{table}-changelog", count, given)
+    audit = PipelineAudit(sim, admin, brokers.bootstrap, brokers.batches, options.guarantee)
     await admin.outcome(retried(audit.client.start))
     await admin.outcome(write_regions(audit.client))
     versions = Versions(options)
-    hosts = [StreamHost(sim, name, broker.address, partial(versions.make, name)) for name in names]
+    hosts = [StreamHost(sim, name, brokers.bootstrap, partial(versions.make, name)) for name in names]
     hangs.names = names
-    feed = Input(sim, broker, audit, transactional=chance.random() < 0.5)
+    feed = Input(sim, brokers.bootstrap, audit, transactional=chance.random() < 0.5)
     running = sim.loop.create_task(feed.run())
     await asyncio.sleep(chance.uniform(1.0, 4.0))
     for _ in range(chance.randint(*EVENTS)):
-        await disturb(sim, broker, admin, audit, hosts, state, hangs, versions)
+        await disturb(sim, brokers, admin, audit, hosts, state, hangs, versions)
         await asyncio.sleep(chance.uniform(0.5, 3.0))
         if chance.random() < 0.4:
             await admin.outcome(retried_look(sim, audit, hosts))
     hangs.end()
+    await brokers.mend()
     for host in hosts:
         host.wanted = True
     feed.is_enough = True
@@ -250,14 +339,14 @@ async def retried_look(sim: Simulation, audit: PipelineAudit, hosts: Sequence[St
                 assert isinstance(failed.problem, ChangeRefused), f"task {id} has failed: {failed.problem}"
         try:
             return await audit.look()
-        except (ClientError, KafkaError, OSError) as error:
+        except (ClientError, KafkaError, OSError, NobodyTells) as error:
             assert sim.loop.time() < deadline, f"the tables cannot be read: {error!r}"
         await asyncio.sleep(0.3)
 
 
 async def disturb(
     sim: Simulation,
-    broker: BrokerHost,
+    brokers: Brokers,
     admin: Process,
     audit: PipelineAudit,
     hosts: list[StreamHost],
@@ -276,9 +365,7 @@ async def disturb(
             host.machine.kill(power=True)
             state.cut_power(host.machine.name)
     elif fault == "broker":
-        broker.kill()
-        await asyncio.sleep(chance.uniform(0.0, 1.0))
-        await broker.up(crash_chance=0.2, power=False)
+        await brokers.fail()
     elif fault == "hang":
         await hangs.one_more(hosts)
         await asyncio.sleep(chance.uniform(*HANG_S))
