@@ -4,7 +4,7 @@ agents' own topics, lanes, rows that end, savepoints."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -86,18 +86,6 @@ def forwarded_records_outside_the_transaction(stack: contextlib.ExitStack) -> No
         self.target = target.at_once()
 
     _replace(stack, Step, "__init__", init)
-
-
-def unread_records_are_purged(stack: contextlib.ExitStack) -> None:
-    """Of topics between two steps more is deleted than was read."""
-    from isthmus.streams.runtime.purging import Purge
-
-    real = Purge.committed
-
-    def committed(self: Any, offsets: Mapping[Any, int]) -> None:
-        real(self, {tp: offset + 1 for tp, offset in offsets.items()})
-
-    _replace(stack, Purge, "committed", committed)
 
 
 # --- Lanes ------------------------------------------------------------------------------------------------------------
@@ -222,6 +210,5 @@ PLANTS: dict[str, Plant] = {
     "savepoints-have-what-is-not-committed": savepoints_have_what_is_not_committed,
     "savepoints-leave-out-what-is-unread": savepoints_leave_out_what_is_unread,
     "steps-of-ended-tasks-go-on": steps_of_ended_tasks_go_on,
-    "unread-records-are-purged": unread_records_are_purged,
     "writers-are-left-out": writers_are_left_out,
 }
