@@ -35,3 +35,7 @@ class StoreError(StreamsError):
 
 class OtherChangelog(StoreError):
     """Rows on disk are of a topic that was deleted, or made anew, since they were written."""
+
+
+class StoreCorrupt(StoreError):
+    """Files of a store are damaged or missing: whoever opens it next deletes it and has its rows restored."""

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AppError, StoreError
+from ...errors import AppError, StoreCorrupt, StoreError
+from .layout import mark_corrupt
 
 if TYPE_CHECKING:
     import rocksdict
@@ -27,6 +28,9 @@ CACHED_ROWS_MIN = 1_000  # of a store, however many there are
 OPEN_FILES = 256  # of one database
 BLOOM_BITS = 10  # a key that is not there costs a read in 1 of 100 cases
 INFO_LOG_BYTES = 1 << 20
+_NO_ROOM = ("No space left", "File too large", "Disk quota")
+_NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
+_MISSING = "No such file or directory"  # RocksDB makes the directory: a file that another one names is not there
 SCANNED_ROWS = 512  # read at a time while one iterates
 
 
@@ -138,17 +142,21 @@ class Database:
         start = b""
         while page := self._page(start):
             yield from page
-            if len(page) < SCANNED_ROWS:
-                return
             start = page[-1][0] + b"\0"  # the next key that there can be
 
     def _page(self, start: bytes) -> list[tuple[bytes, bytes]]:
-        """RocksDB stays open as long as one of its iterators does, so none outlives a call."""
+        """RocksDB stays open as long as one of its iterators does, so none outlives a call. Where a block cannot be
+        read, rocksdict's iterator ends as if there were no more rows."""
         try:
             rows = self._db.items(from_key=start)
-            return [row for row, _ in zip(rows, range(SCANNED_ROWS), strict=False)]  # type: ignore[misc]
+            page: Any = [row for row, _ in zip(rows, range(SCANNED_ROWS), strict=False)]
+            if not page:
+                end = self._db.iter()
+                end.seek(start)
+                end.status()  # raises what it has ended by
         except Exception as error:
             raise self._failed("read", error) from error
+        return page
 
     def close(self) -> None:
         """Whatever cannot be put in tables now is still in RocksDB's log, and a write that failed has said so."""
@@ -156,11 +164,18 @@ class Database:
             self._db.close()
 
     def _failed(self, what: str, error: Exception) -> StoreError:
-        said = str(error)
-        if "No space left" in said or "File too large" in said or "Disk quota" in said:
-            way_out = (
-                "make room and start the worker again: nothing is lost, what is not here is restored from the changelog"
+        said, directory = str(error), self.path.parent
+        failed = f"the database {self.path} could not be {what}: {said}"
+        if any(each in said for each in _NO_ROOM):
+            return StoreError(
+                f"{failed}; make room and start the worker again: nothing is lost, what is not here is restored from "
+                "the changelog"
             )
-        else:
-            way_out = f"delete {self.path.parent}: its rows are restored from the changelog"
-        return StoreError(f"the database {self.path} could not be {what}: {said}; {way_out}")
+        if any(each in said for each in _NO_RIGHTS):
+            return StoreError(f"{failed}; let the worker read and write {directory}")
+        if "Corruption" in said or (what == "opened" and _MISSING in said):
+            mark_corrupt(directory)
+            return StoreCorrupt(
+                f"{failed}; the next start deletes {directory} and restores its rows from the changelog"
+            )
+        return StoreError(f"{failed}; delete {directory}: its rows are restored from the changelog")

@@ -22,6 +22,7 @@ from ...errors import StoreError
 FORMAT = 1  # of a directory and of what the database has besides rows
 LOCK, SUMMARY, ROWS = "lock", "state.json", "rows"
 _ASIDE = ".aside"  # what a directory's name ends with whose rows are of another changelog
+_CORRUPT = "corrupt"  # is there when a read has found that the database is damaged
 _REMOVED = ".removed"  # what a directory's name ends with while it is deleted
 
 
@@ -127,6 +128,16 @@ class Lock:
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
+
+
+def mark_corrupt(directory: Path) -> None:
+    """For whoever opens it next: what is damaged may not be read then."""
+    with contextlib.suppress(OSError):
+        (directory / _CORRUPT).touch()
+
+
+def is_corrupt(directory: Path) -> bool:
+    return (directory / _CORRUPT).exists()
 
 
 def remove(directory: Path) -> None:

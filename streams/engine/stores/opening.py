@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from ...errors import AppError
+from ...errors import AppError, StoreCorrupt
 from ..tables import DISK, MEMORY, TableSpec
 from .database import DiskMemory
 from .disk import DiskStore
-from .layout import directory_of
+from .layout import directory_of, is_corrupt, remove
 from .memory import MemoryStore
 from .store import Store
+
+log = logging.getLogger("isthmus.streams")
 
 
 class Stores:
@@ -32,8 +35,8 @@ class Stores:
     def open(self, spec: TableSpec, partition: int, changelog: str) -> Store:
         """changelog: names the partition that the rows are from for ever, such as `<topic id>-<partition>`.
 
-        Raises AppError if the app cannot have such a table, StoreError if its directory cannot be used,
-        OtherChangelog if it is of another one.
+        What is corrupt is deleted, and filled from the changelog as a new one. Raises AppError if the app cannot have
+        such a table, StoreError if its directory cannot be used, OtherChangelog if it is of another one.
         """
         if spec.store == MEMORY:
             return MemoryStore(spec)
@@ -42,10 +45,22 @@ class Stores:
         directory = self.directory_of(spec.name, partition)
         if self._memory is None:
             self._memory = DiskMemory()
-        return DiskStore(spec, directory, changelog, self._memory, self._wall_ms)
+        if is_corrupt(directory):
+            _wipe(spec.name, directory, "a read has found that it is corrupt")
+        try:
+            return DiskStore(spec, directory, changelog, self._memory, self._wall_ms)
+        except StoreCorrupt as error:
+            _wipe(spec.name, directory, str(error))
+            return DiskStore(spec, directory, changelog, self._memory, self._wall_ms)
 
     def directory_of(self, table: str, partition: int) -> Path:
         """Of a store on disk. Raises AppError where no directory is named."""
         if self._state_dir is None:
             raise AppError(f"table {table} is on disk: name the directory that state is in")
         return directory_of(self._state_dir, self._app, table, partition)
+
+
+def _wipe(table: str, directory: Path, why: str) -> None:
+    """As Kafka Streams does. Raises StoreError if another worker uses it."""
+    log.warning("table %s: %s is deleted, and its rows are restored from the changelog: %s", table, directory, why)
+    remove(directory)

@@ -244,20 +244,6 @@ def test_a_database_with_rows_of_no_known_offset_is_refused(tmp_path: Path) -> N
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("broken", ["CURRENT", "MANIFEST-*", "*.sst"])
-def test_a_corrupt_directory_is_refused_with_the_way_out(tmp_path: Path, broken: str) -> None:
-    store = opened(tmp_path)
-    store.restore([(b'"%d"' % key, b"1") for key in range(1000)], 1000)
-    store.close()
-    for path in (tmp_path / ROWS).glob(broken):
-        path.write_bytes(path.read_bytes()[:10])
-    for _ in range(2):
-        with pytest.raises(StoreError, match=f"delete {tmp_path}: its rows are restored from the changelog"):
-            store = opened(tmp_path)
-            list(store.rows)
-            pytest.fail("it was read")
-
-
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.close()
