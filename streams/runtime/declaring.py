@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...client import Admin, Client
@@ -22,6 +23,9 @@ _POLICY = "cleanup.policy"
 # Only segments that are closed are compacted: small ones, as Kafka Streams has them, keep a restart short.
 CHANGELOG_OPTIONS = {_POLICY: "compact", "retention.ms": "-1", "segment.bytes": str(50 * 1024 * 1024)}
 
+# Of Kafka 3.6. Before, a topic takes records of any time, unless somebody has said otherwise.
+NEWER_OPTIONS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+
 
 async def create(client: Client, conf: Settings, topics: Mapping[str, tuple[int, Mapping[str, Any]]]) -> None:
     """Create what is not there. topics: name -> partitions, options. Raises AppError where the app may create none, and
@@ -36,15 +40,29 @@ async def create(client: Client, conf: Settings, topics: Mapping[str, tuple[int,
         wanted = ", ".join(f"{name} with {partitions} partitions" for name, (partitions, _) in missing.items())
         raise AppError(f"app {conf.id} may create no topics (topic_allow_declare=False) and needs {wanted}")
     for name, (partitions, options) in missing.items():
-        try:
-            wanted_topic = NewTopic(name, partitions, conf.topic_replication_factor, dict(options))
-            await Admin(client).create_topics([wanted_topic])
-            log.info("app %s has created topic %s with %d partitions", conf.id, name, partitions)
-        except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        asked = [NewTopic(name, partitions, conf.topic_replication_factor, dict(options))]
+        while asked:
+            try:
+                await Admin(client).create_topics(asked)
+                log.info("app %s has created topic %s with %d partitions", conf.id, name, partitions)
+                break
+            except KafkaError as error:
+                asked = [] if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else without_unknown(asked, error)
     if missing:
         await client.refresh_metadata(list(topics))
+
+
+def without_unknown(topics: Sequence[NewTopic], error: KafkaError) -> list[NewTopic]:
+    """The topics without the option of NEWER_OPTIONS that the broker does not know; else raises its error."""
+    is_known = error.code != ErrorCode.INVALID_CONFIG or "unknown" not in error.message.lower()
+    unknown = None if is_known else next((each for each in NEWER_OPTIONS if each in error.message), None)
+    if unknown is None or not any(unknown in topic.configs for topic in topics):
+        raise error
+    log.info("the cluster does not know the option %s: topics are made without it", unknown)
+    return [
+        replace(topic, configs={name: value for name, value in topic.configs.items() if name != unknown})
+        for topic in topics
+    ]
 
 
 async def _check_kept(client: Client, app_id: str, changelogs: list[str]) -> None:

@@ -32,17 +32,19 @@ from ..engine.task import Task, TaskId
 from ..engine.time import Clocks, Watermarks
 from ..engine.topology import Reader, SubTopology, Topology
 from ..errors import ChangeRefused
+from .declaring import NEWER_OPTIONS
 from .lane import Chained, Parts, Writer
 
 # Of topics between two steps, as Kafka Streams has them: nothing goes unread, and what was read goes (`purging.py`).
 # Where nothing is purged, too: a retention goes by the times of events, and would delete old ones before they are read.
-# And a record has the event's time, which may be in the future. Brokers take an hour by default (KIP-937), and would
-# refuse the whole transaction, again and again.
+# And a record has the event's time, which may be in the future or long ago, and a heartbeat of a task that knows no
+# time has 0. Brokers take an hour of the future by default (KIP-937), and would refuse the whole transaction, again and
+# again. A broker that does not know these options makes the topic without them (`declaring.py`).
 BETWEEN_OPTIONS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "segment.bytes": str(50 * 1024 * 1024),
-    "message.timestamp.after.max.ms": str((1 << 63) - 1),
+    **dict.fromkeys(NEWER_OPTIONS, str((1 << 63) - 1)),
 }
 
 

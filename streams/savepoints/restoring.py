@@ -21,6 +21,7 @@ from .. import admin
 from ..engine import topic_names
 from ..engine.checkpoint import MARKER, Marker
 from ..errors import AppError, StreamsError
+from ..runtime.declaring import without_unknown
 from . import fence
 from .format import Savepoint
 from .plan import Plan, Put
@@ -105,7 +106,8 @@ async def _made_anew(client: Client, plan: Plan) -> None:
                 break
             except KafkaError as error:
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
+                    wanted = without_unknown(wanted, error)
+                    continue
                 there = set(await cluster.list_topics())
                 wanted = [each for each in wanted if each.name in old or each.name not in there]
                 await operation.pause(error)  # of one that is being deleted, the name is free only then

@@ -62,7 +62,8 @@ def test_topics_between_steps_take_and_keep_events_of_any_time(purge_s: float):
     app = App("app", repartition_purge_interval=purge_s)
     for name in ("app-by-x-repartition", "app-a-copartitioned"):
         options = between_options(app, name)
-        assert options["message.timestamp.after.max.ms"] == "9223372036854775807"
+        for limit in ("before", "after"):
+            assert options[f"message.timestamp.{limit}.max.ms"] == "9223372036854775807"
         assert options["retention.ms"] == "-1"
     assert between_options(app, "app-dead-letters") == between_options(app, "other-by-x-repartition") == {}
 
