@@ -289,7 +289,7 @@ class Accumulator:
         if code == ErrorCode.MESSAGE_TOO_LARGE:
             size = len(batch.data or b"")
             told = f"a record whose batch has {size} bytes is over max.message.bytes"
-        error = KafkaError.of(code, f"{self.where}: {told}")
+        error = KafkaError(code, f"{self.where}: {told}", self.tp.topic)
         if batch.done or self.error is not None:
             return self.error or error
         is_stale = batch.epoch != self.epoch

@@ -199,14 +199,16 @@ _RETRIABLE = frozenset(
 class KafkaError(Exception):
     """A failure with a Kafka error code, and a message that names what it concerns.
 
-    Codes from a peer that this version does not know are kept as plain ints.
+    Codes from a peer that this version does not know are kept as plain ints. topic: the one that has refused a record;
+    None: the error is none of a record.
     """
 
-    def __init__(self, code: int, message: str = "") -> None:
+    def __init__(self, code: int, message: str = "", topic: str | None = None) -> None:
         try:
             self.code: int = ErrorCode(code)
         except ValueError:
             self.code = code
+        self.topic = topic
         self.message = message or self.name.replace("_", " ").lower()
         super().__init__(self.message)
 

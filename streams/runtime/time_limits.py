@@ -7,7 +7,6 @@ then it is known whose it is, and it goes by the `on_error` of the agent or step
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -70,10 +69,8 @@ class TimeLimits:
     async def learn(self, error: KafkaError) -> bool:
         """What the topic takes that has refused a record with INVALID_TIMESTAMP. Returns False where that helps
         nobody: it is not told, or the topic refuses what it says that it takes."""
-        found = re.match(r"(.+?)-\d+: ", error.message)
-        if found is None:
+        if (topic := error.topic) is None:
             return False
-        topic = found.group(1)
         try:
             told = (await Admin(self._client).describe_configs([topic]))[topic]
         except (KafkaError, ClientError):

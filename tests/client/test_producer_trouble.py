@@ -65,8 +65,11 @@ async def test_a_batch_that_can_never_be_taken_fails_alone(world: World, /) -> N
     broker.script["produce"].append(refusing(broker, ErrorCode.MESSAGE_TOO_LARGE, at=(1,)))
     futures = await send_batches(producer, 8)
     await producer.flush()
-    with pytest.raises(KafkaError, match=r"t-0: a record whose batch has \d+ bytes is over max.message.bytes"):
+    with pytest.raises(
+        KafkaError, match=r"t-0: a record whose batch has \d+ bytes is over max.message.bytes"
+    ) as refused:
         futures[0].result()
+    assert refused.value.topic == "t"
     assert [f.exception() for f in futures[1:]] == [None] * 7
     assert values(world.log("t")) == [b"before"] + [b"%d.0" % i for i in range(1, 8)]
     assert world.log("t").producers[101][0] == 1  # the rest went out under the next epoch

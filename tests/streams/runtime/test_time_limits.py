@@ -46,9 +46,7 @@ async def refused(world: CommitsWorld, guarantee: str, at_ms: int) -> Exception:
     await world.commits.send(world.task, Outgoing(world.out, b"k", b"v", None, at_ms))
     commit = world.commit()
     await turns()
-    error: Exception = KafkaError.of(
-        ErrorCode.INVALID_TIMESTAMP, "out-0: out-0: batch at offset 0: timestamp 9 is after now"
-    )
+    error: Exception = KafkaError(ErrorCode.INVALID_TIMESTAMP, "timestamp 9 is after now", "out")
     if guarantee == EOS:
         error, error.__cause__ = TransactionAborted("it was aborted", retriable=False), error  # type: ignore[assignment]
     world.journal.settle(error)
@@ -101,7 +99,7 @@ async def test_a_dead_letter_is_of_now_where_its_own_time_is_refused(monkeypatch
     Cluster(monkeypatch)
     world = CommitsWorld(monkeypatch)
     letters, far_ms = world.app.dead_letters, world.commits.runtime.wall_ms() + 2 * HOUR_MS
-    error = KafkaError.of(ErrorCode.INVALID_TIMESTAMP, f"{letters.get_topic_name()}-0: a timestamp is after now")
+    error = KafkaError(ErrorCode.INVALID_TIMESTAMP, "a timestamp is after now", letters.get_topic_name())
     assert await world.commits._limits.learn(error)
     await world.commits.send(world.task, Outgoing(letters, b"k", b"dead", None, far_ms))
     assert world.journal.values(letters.get_topic_name()) == [b"dead"]
