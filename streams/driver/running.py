@@ -208,7 +208,8 @@ class Running:
         task = Task(self.app.id, id, stores, self.layout.described(id.subtopology))
         task.restored()
         task.keep_topics(sub.topics, self.layout.topology.topics)
-        prepare(task)
+        for _ in prepare(task):
+            ...
         for topic in sub.topics:
             tp = TopicPartition(topic, id.partition)
             if tp.partition >= self.topics.count(topic):

@@ -8,11 +8,10 @@ version: until then a kill leaves all rows as they were, and the next restoratio
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import AppError, ChangeRefused
+from ..errors import ChangeRefused
 from .described import COMPUTES, differences
 from .migration import DROP, Migration
 from .stores.store import Store
@@ -71,9 +70,9 @@ def adopted(spec: TableSpec, before: Mapping[str, Any]) -> str:
     )
 
 
-def prepare(task: Task) -> dict[str, int]:
-    """Make rows of a restored task those of the present code. Returns how many rows of which tables were rewritten.
-    Raises ChangeRefused for rows that are not what the code takes them for."""
+def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
+    """Make rows of a restored task those of the present code, in steps of a row. Returns how many rows of which tables
+    were rewritten. Raises ChangeRefused for rows that are not what the code takes them for."""
     done: dict[str, int] = {}
     if any(marker.topology != task.topology for marker in task.found.values()):
         task.changed = True  # markers of what the task is now: those of tables that part must not name what they left
@@ -84,18 +83,25 @@ def prepare(task: Task) -> dict[str, int]:
             continue
         steps = path(spec, marker.table)
         if steps:
-            done[table] = store.migrate(partial(rewritten, spec, steps))
+            making = rewritten(spec, steps, store.encoded())
         elif spec.derived is not None and marker.table.get("version", 1) != spec.version:
-            done[table] = store.migrate(partial(_derived, spec, task.stores[spec.derived.of]))
+            making = _derived(spec, task.stores[spec.derived.of], store.encoded())
         else:
             store.settle()
-    if done:
+            continue
+        changes: list[Rewritten] = []
+        for each in making:
+            if each is not None:
+                changes.append(each)
+            yield
+        store.migrate(changes)
+        done[table] = len(changes)
         task.changed = True
     return done
 
 
-def _derived(spec: TableSpec, of: Store, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten]:
-    """All rows, made anew of those of another table, which are of this version."""
+def _derived(spec: TableSpec, of: Store, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten | None]:
+    """The same as `rewritten`, for rows that are made anew of those of another table, which are of this version."""
     assert spec.derived is not None
     before = dict(rows)
     made: dict[bytes, bytes] = {}
@@ -104,6 +110,7 @@ def _derived(spec: TableSpec, of: Store, rows: Iterable[tuple[bytes, bytes]]) ->
             made[spec.encode_key(key)] = spec.encode_value(key, spec.derived.made(row))
         except Exception as error:
             raise ChangeRefused(f"table {spec.name}: its row of key {key!r} cannot be made anew: {error}") from error
+        yield None
     yield from ((key, None) for key in before if key not in made)
     yield from ((key, value) for key, value in made.items() if before.get(key) != value)
 
@@ -128,9 +135,11 @@ def check_alike(spec: TableSpec, before: Mapping[str, Any]) -> None:
     )
 
 
-def rewritten(spec: TableSpec, steps: list[Migration], rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten]:
-    """Rows that are no more, then those that there are; what has not changed is in neither. Raises ChangeRefused for a
-    row that a migration does not take, or makes what is no row."""
+def rewritten(
+    spec: TableSpec, steps: list[Migration], rows: Iterable[tuple[bytes, bytes]]
+) -> Iterator[Rewritten | None]:
+    """None for each row that was looked at; then rows that are no more, then those that there are; what has not changed
+    is in neither. Raises ChangeRefused for a row that a migration does not take, or makes what is no row."""
     before: dict[bytes, bytes] = {}
     made: dict[bytes, tuple[Any, Any]] = {}
     merge = next((each.merge for each in reversed(steps) if each.merge is not None), None)
@@ -140,11 +149,12 @@ def rewritten(spec: TableSpec, steps: list[Migration], rows: Iterable[tuple[byte
                 f"table {spec.name} has more than {MIGRATED_ROWS_MAX} rows in a partition, which cannot be migrated in "
                 "one transaction: let a new table take them in, by an agent that reads the changelog"
             )
+        yield None
         before[key] = value
         row = _migrated(spec, steps, key, value)
         if row is None:
             continue
-        new_key = spec.canonical_key(row[0])
+        new_key = row[0]
         data = spec.encode_key(new_key)
         if data in made:
             if merge is None:
@@ -152,7 +162,7 @@ def rewritten(spec: TableSpec, steps: list[Migration], rows: Iterable[tuple[byte
                     f"table {spec.name}: two rows of version {steps[0].from_version} become the row {new_key!r}: give "
                     "the migration merge=, which returns one value for two"
                 )
-            row = (new_key, merge(made[data][1], row[1]))
+            row = (new_key, _merged(spec, merge, made[data][1], row))
         made[data] = (new_key, row[1])
     for key in before:
         if key not in made:
@@ -173,14 +183,26 @@ def _migrated(spec: TableSpec, steps: list[Migration], key: bytes, value: bytes)
                 return None
             row = made if step.with_keys else (row[0], made)
             new_key, new_value = row
+        new_key = spec.canonical_key(new_key)
+        spec.encode_key(new_key)
         spec.encode_value(new_key, new_value)
         return new_key, new_value
-    except AppError:
-        raise
     except Exception as error:
         raise ChangeRefused(
             f"table {spec.name}: the migration of version {steps[0].from_version} to {spec.version} raised "
             f"{type(error).__name__}: {error}, at the row of key {key.decode(errors='replace')}"
+        ) from error
+
+
+def _merged(spec: TableSpec, merge: Callable[[Any, Any], Any], value: Any, row: tuple[Any, Any]) -> Any:
+    try:
+        made = merge(value, row[1])
+        spec.encode_value(row[0], made)
+        return made
+    except Exception as error:
+        raise ChangeRefused(
+            f"table {spec.name}: merge= of the migration raised {type(error).__name__}: {error}, at the row of key "
+            f"{row[0]!r}"
         ) from error
 
 

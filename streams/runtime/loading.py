@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
 
 from ...client import Admin, Client, Consumer, FetchedBatches, TopicPartition
 from ...protocol import records
@@ -13,7 +14,11 @@ from ..engine.task import Task
 from ..errors import ChangelogError
 
 POLL_MS = 500
+TURN_S = 0.02  # until other work of the loop gets on
 STUCK_S = 120.0  # without a record or a decided transaction: longer than any transaction of a worker is open
+
+
+T = TypeVar("T")
 
 
 class _Filling:
@@ -55,6 +60,22 @@ async def load(
             places[tp] = store
     if places:
         await _fill(client, {tp: _Filling(tp, store) for tp, store in places.items()}, loaded)
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """What the steps return, while other work of the loop goes on: a worker that gives its group no sign of life is
+    removed from it."""
+    loop = asyncio.get_running_loop()
+    turn_at = loop.time() + TURN_S
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        if loop.time() >= turn_at:
+            await asyncio.sleep(0)
+            turn_at = loop.time() + TURN_S
 
 
 async def _fill(client: Client, fillings: dict[TopicPartition, _Filling], loaded: Callable[[int], None]) -> None:

@@ -21,7 +21,7 @@ from ..errors import ChangeRefused, StreamsError
 from ..savepoints import fence
 from .copies import Copies, Copy
 from .global_tables import GlobalTables
-from .loading import load
+from .loading import in_turns, load
 from .topics import AppTopics
 
 log = logging.getLogger("isthmus.streams")
@@ -132,13 +132,13 @@ class Restoring:
         if self.global_tables is not None:
             await self.global_tables.caught_up()  # what the last owner has written there is here
         rows.told()
-        await self._set_starts([task for task in tasks if self._is_fit(task)], committed)
+        await self._set_starts([task for task in tasks if await self._is_fit(task)], committed)
 
-    def _is_fit(self, task: Task) -> bool:
+    async def _is_fit(self, task: Task) -> bool:
         """Whether this code can go on from what its tables have; rows of an earlier version are rewritten."""
         try:
             task.restored()
-            rewritten = prepare(task)
+            rewritten = await in_turns(prepare(task))
         except ChangeRefused as error:
             self._refused[task.id] = error
             return False

@@ -55,8 +55,8 @@ def migrated_rows_are_not_written(stack: contextlib.ExitStack) -> None:
 
     real = restoring.prepare
 
-    def prepare(task: Any) -> dict[str, int]:
-        done = real(task)
+    def prepare(task: Any) -> Any:
+        done = yield from real(task)
         for table in done:
             store = task.stores[table]
             store.take_changes()

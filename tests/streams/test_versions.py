@@ -105,10 +105,21 @@ def test_versions_are_passed_in_order_rows_dropped_and_keys_joined() -> None:
         ran(app, first)
 
 
-def test_what_a_migration_raises_names_the_row() -> None:
-    first = ran(sums()[0], None, ("in", "a", 1))
-    app, _ = sums(2, migrate={1: lambda key, value: value["sum"]})
-    with pytest.raises(ChangeRefused, match=r"table sums: the migration of version 1 to 2 raised TypeError.*\"a\""):
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda key, value: (key, value["sum"]), r"raised TypeError.*at the row of key \"a\""),
+        (lambda key, value: (key, object()), r"raised AppError.*cannot be stored.*at the row of key \"a\""),
+        (lambda key, value: (object(), value), r"raised AppError.*at the row of key \"a\""),
+        (lambda key, value: value, r"raised TypeError: cannot unpack.*at the row of key \"a\""),
+        (lambda key, value: ("one", value), r"merge= of the migration raised ZeroDivisionError.*of key 'one'"),
+    ],
+)
+def test_what_a_migration_raises_or_makes_wrong_names_the_row(function: Any, said: str) -> None:
+    first = ran(sums()[0], None, ("in", "a", 1), ("in", "b", 1))
+    app, table = sums(2)
+    table.migration(from_version=1, keys=True, merge=lambda one, other: one / 0)(function)
+    with pytest.raises(ChangeRefused, match=f"table sums: .*{said}"):
         ran(app, first)
 
 

@@ -7,7 +7,7 @@ in memory, in two layers: changed, and under way. Decoded values of committed ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -260,13 +260,14 @@ class DiskStore:
     def settle(self) -> None:
         """Rows are read when they are asked for."""
 
-    def migrate(self, rewrite: Callable[[Iterable[tuple[bytes, bytes]]], Iterable[Change]]) -> int:
-        changes = list(rewrite(self._raw_rows()))
+    def encoded(self) -> Iterable[tuple[bytes, bytes]]:
+        return self._raw_rows()
+
+    def migrate(self, changes: Sequence[Change]) -> None:
         there = self._opened().get_many([_escaped(key) for key, _ in changes])
         for (key, value), before in zip(changes, there, strict=True):
             self._changed[self._known_key(key)] = _GONE if value is None else _Encoded(value)
             self._changed_rows += (value is not None) - (before is not None)
-        return len(changes)
 
     def _known_key(self, data: bytes) -> Any:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -107,15 +107,16 @@ class MemoryStore:
                     self._rows.pop(self.spec.decode_key(key), None)
         self._rows.update(settled(self, [(key, value) for key, value in restored.items() if value is not None]))
 
-    def migrate(self, rewrite: Callable[[Iterable[tuple[bytes, bytes]]], Iterable[Change]]) -> int:
+    def encoded(self) -> Iterable[tuple[bytes, bytes]]:
         encode_key, encode_value = self.spec.encode_key, self.spec.encode_value
         known = {encode_key(key): encode_value(key, value) for key, value in self._rows.items()}
-        before = {key: value for key, value in {**known, **self._restored}.items() if value is not None}
-        self._rewritten = list(rewrite(before.items()))
+        return [(key, value) for key, value in {**known, **self._restored}.items() if value is not None]
+
+    def migrate(self, changes: Sequence[Change]) -> None:
+        self._restored = {**dict(self.encoded()), **dict(changes)}
+        self._rewritten = list(changes)
         self._rows.clear()
-        self._restored = {**before, **dict(self._rewritten)}
         self.settle()
-        return len(self._rewritten)
 
     def roll_back(self) -> bool:
         return False  # it does not keep what rows were before

@@ -7,7 +7,7 @@ one set of changes is under way at a time; the app goes on making others meanwhi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..codecs import PLAIN_KEYS
@@ -68,9 +68,13 @@ class Store(Protocol):
         """All was restored: `rows` may be looked at. Raises ChangeRefused for a row that cannot be read."""
         ...
 
-    def migrate(self, rewrite: Callable[[Iterable[tuple[bytes, bytes]]], Iterable[Change]]) -> int:
-        """In place of `settle`, where rows are of another version: change them as `rewrite` says of all of them, as the
-        app would. Returns how many were rewritten."""
+    def encoded(self) -> Iterable[tuple[bytes, bytes]]:
+        """All restored rows, as the changelog has them."""
+        ...
+
+    def migrate(self, changes: Sequence[Change]) -> None:
+        """In place of `settle`, where rows are of another version: what has become of those of `encoded`, as if the app
+        had changed them."""
         ...
 
     def roll_back(self) -> bool:

@@ -74,6 +74,28 @@ async def loaded(from_offset: int = 0) -> Task:
 
 
 @run_by(in_loop)
+async def test_others_get_on_while_a_migration_is_long(monkeypatch):
+    clock = Clock(monkeypatch)
+    beats = []
+
+    def steps():
+        for _ in range(10):
+            clock.now += loading.TURN_S
+            yield
+        return beats
+
+    beating = asyncio.get_running_loop().create_task(beat(beats))
+    assert len(await loading.in_turns(steps())) > 5
+    beating.cancel()
+
+
+async def beat(beats):
+    while True:
+        beats.append(1)
+        await asyncio.sleep(0)
+
+
+@run_by(in_loop)
 async def test_it_reads_to_the_end_also_what_is_decided_late(monkeypatch):
     changelog = Changelog(monkeypatch, 4, [[(b'"a"', b"1"), marker(1)], [], [], [(b'"a"', None), marker(2)]])
     task = await loaded()

@@ -99,12 +99,12 @@ def test_a_migration_is_a_change_until_it_is_committed(tmp_path: Path) -> None:
     for _ in range(2):  # the first time it is not committed
         store = opened(tmp_path)
         store.restore([(b'"gone"', b"1"), (b'"kept"', b"2"), (b'"other"', b"3")], 3, b"marker")
-        assert store.migrate(rewrite) == 4
+        store.migrate(rewrite(store.encoded()))
         after = {"kept": 2, "other": 30, "new": 4, "newer": 5}
         assert dict(store.rows) == after and len(store.rows) == 4
         store.close()
     store = opened(tmp_path)
-    store.migrate(rewrite)
+    store.migrate(rewrite(store.encoded()))
     assert store.take_changes() == rewrite([(b'"gone"', b"1"), (b'"kept"', b"2"), (b'"other"', b"3")])
     store.confirm(9, b"marker")
     store.close()
