@@ -165,7 +165,8 @@ class GlobalTables:
                     f"app {self._app.id}: {tp.topic}-{tp.partition}, of global table "
                     f"{', '.join(self._tables[tp.topic])}, was read up to offset {position} of "
                     f"{ends.get(tp, 'what is committed')}, and for {STUCK_S:.0f} s no further: a transaction is open "
-                    "there that does not end, or the partition has no leader; see `isthmus transaction list`"
+                    "there that does not end (see `isthmus transaction list`), the partition has no leader, or its "
+                    "broker hangs"
                 )
 
     def _sources(self) -> set[str]:

@@ -14,7 +14,8 @@ from ..engine.task import Task
 from ..errors import ChangelogError
 
 POLL_MS = 500
-TURN_S = 0.02  # until other work of the loop gets on
+TURN_S = 0.02  # until other work of the loop gets on,
+TURNS = 8  # by so many turns of it
 STUCK_S = 120.0  # without a record or a decided transaction: longer than any transaction of a worker is open
 
 
@@ -74,7 +75,8 @@ async def in_turns(steps: Generator[None, None, T]) -> T:
             found: T = end.value
             return found
         if loop.time() >= turn_at:
-            await asyncio.sleep(0)
+            for _ in range(TURNS):  # a request and its answer take several
+                await asyncio.sleep(0)
             turn_at = loop.time() + TURN_S
 
 
@@ -100,9 +102,8 @@ async def _fill(client: Client, fillings: dict[TopicPartition, _Filling], loaded
                 tp, end = next(iter(waiting.items()))
                 raise ChangelogError(
                     f"{tp.topic}-{tp.partition} was read up to offset {consumer.position(tp)} of {end}, and for "
-                    f"{STUCK_S:.0f} s no further: a transaction is open there that does not end, or the partition has "
-                    "no "
-                    "leader; see `isthmus transaction list`"
+                    f"{STUCK_S:.0f} s no further: a transaction is open there that does not end (see `isthmus "
+                    "transaction list`), the partition has no leader, or its broker hangs"
                 )
     finally:
         await consumer.close()

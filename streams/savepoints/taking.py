@@ -175,8 +175,8 @@ def _stuck(waiting: Mapping[int, Mapping[str, Tail]]) -> str:
             where = f"{tail.tp.topic}-{tail.tp.partition}"
             return (
                 f"{where} was read up to offset {tail.position} of {tail.end}, and for {STUCK_S:.0f} s no further: a "
-                "transaction is open there that does not end, or the partition has no leader; see `isthmus transaction "
-                "list`"
+                "transaction is open there that does not end (see `isthmus transaction list`), the partition has no "
+                "leader, or its broker hangs"
             )
     found = {name: tail.cuts[-1].marker.number if tail.cuts else "none" for name, tail in tables.items()}
     said = ", ".join(f"{name} {number}" for name, number in found.items())
@@ -291,7 +291,10 @@ async def _between(
                 if batches.next_offset >= ends[batches.tp]:
                     waiting.discard(batches.tp)
             if waiting and loop.time() > stuck_at:
-                raise ChangelogError(f"{topic} was not read to its end: a transaction is open there that does not end")
+                raise ChangelogError(
+                    f"{topic} was not read to its end: a transaction is open there that does not end, or its broker "
+                    "hangs"
+                )
         if count:
             told(f"{count:,} records of {topic} that no step has read yet")
         return [writers[tp].close(tp.partition) for tp in tps]
