@@ -94,6 +94,12 @@ class ClassicMembership:
     def must_poll(self) -> bool:
         return self.must_join or self._joining is not None or self.holdings.step() is not None
 
+    @property
+    def unheard_s(self) -> float:
+        # One that joins sends no heartbeats, and is kept as long as the group waits for others.
+        joins_ms = 0 if self._joining is None else self.rebalance_timeout_ms
+        return self._heart.unheard_s((self.session_timeout_ms + joins_ms) / 1000)
+
     def subscribe(self, subscription: Subscription) -> None:
         if subscription.pattern is not None:
             check_pattern(subscription.pattern)

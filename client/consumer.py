@@ -174,6 +174,12 @@ class Consumer:
         """Whether the group waits for this member's next poll, as in a rebalance."""
         return self._subscribed and self._membership is not None and self._membership.must_poll
 
+    @property
+    def unheard_s(self) -> float:
+        """For how long the group has not answered a heartbeat, once that is longer than the session, so that others may
+        have the partitions of this member, which would not know it yet; else 0."""
+        return 0.0 if self._membership is None else self._membership.unheard_s
+
     def request_rejoin(self) -> None:
         """Join the classic group once more with the next poll, which has it assigned anew: since there is something
         that its assignor should know, such as other user data. Raises ClientError outside a classic group."""

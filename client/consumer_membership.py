@@ -17,6 +17,7 @@ from .errors import CannotCarry, ClientError
 from .holdings import Holdings, Step
 from .membership import LEAVE_TIMEOUT_MS, Heart, Polls, Subscription
 
+SESSION_S = 45.0  # group.consumer.min.session.timeout.ms, of which members are not told
 FIRST_INTERVAL_S = 5.0  # Kafka's default, until the coordinator has said its own
 
 
@@ -70,6 +71,10 @@ class ConsumerMembership:
     @property
     def must_poll(self) -> bool:
         return self.holdings.step() is not None or self.member.phase in (Phase.OUT, Phase.LOST)
+
+    @property
+    def unheard_s(self) -> float:
+        return self._heart.unheard_s(SESSION_S)
 
     def subscribe(self, subscription: Subscription) -> None:
         self.member.subscription = subscription

@@ -54,6 +54,11 @@ class Membership(Protocol):
     def must_poll(self) -> bool:
         """Whether the group waits for the next poll."""
 
+    @property
+    def unheard_s(self) -> float:
+        """For how long the group has not answered a heartbeat, once that is longer than the session: others may have
+        what is held; else 0."""
+
     def subscribe(self, subscription: Subscription) -> None:
         """Join for this with the next poll, or with a join in progress. Raises ClientError for a pattern that is
         none."""
@@ -114,6 +119,14 @@ class Heart:
         self._failed = failed
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._heard_at: float | None = None  # loop time at which the last heartbeat that was answered was sent
+
+    def unheard_s(self, session_s: float) -> float:
+        """Since the last heartbeat that was answered, if that is longer than a session; else 0."""
+        if self._heard_at is None:
+            return 0.0
+        since_s = asyncio.get_running_loop().time() - self._heard_at
+        return since_s if since_s > session_s else 0.0
 
     @property
     def beats(self) -> bool:
@@ -121,6 +134,7 @@ class Heart:
 
     def start(self) -> None:
         if not self.beats:
+            self._heard_at = asyncio.get_running_loop().time()
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"heart in {self._group_id}")
 
     def wake(self) -> None:
@@ -153,6 +167,7 @@ class Heart:
                 await self._stalled()
                 return
             self._woken.clear()
+            sent_at = loop.time()
             try:
                 goes_on = await self._beat()
             except Exception as error:  # an error of our own, too, is told: a member without a heart loses its place
@@ -164,6 +179,7 @@ class Heart:
             failures = 0
             if not goes_on:
                 return
+            self._heard_at = sent_at
 
     async def _sleep(self, seconds: float) -> None:
         try:

@@ -59,11 +59,14 @@ class Lookup:
         wanted = readings(key, spec.key_type)
         if spec.is_global:
             return self._global(table, wanted, max_staleness_ms)
+        age_ms = worker.unheard_ms  # of what is here, where it may be another worker's by now
+        if age_ms and (max_staleness_ms is None or age_ms > max_staleness_ms):
+            self.check_session()
         for store in worker.stores(table):
             if (found := _found(store, wanted)) is not None:
-                return Row(*found, 0)
+                return Row(*found, age_ms)
         if spec.windows is not None and (windows := self._windows(table, wanted)) is not None:
-            return windows
+            return windows._replace(staleness_ms=age_ms)
         try:
             tasks = self._owners.tasks_of(table, key)
         except NoOwner as error:
@@ -96,7 +99,7 @@ class Lookup:
     ) -> Any:
         worker = self._worker
         if task in worker.running:
-            raise NoRow(0)
+            raise NoRow(worker.unheard_ms)
         # A copy has no list of the windows of a key: the owner answers for tables with windows.
         takes_copies = max_staleness_ms is not None and worker.app.all_tables()[table].windows is None
         if takes_copies and max_staleness_ms is not None and (copy := worker.copy(task)) is not None:
@@ -106,6 +109,13 @@ class Lookup:
                     raise NoRow(age_ms)
                 return Row(*found, age_ms)
         return await self._elsewhere(task, takes_copies, forward)
+
+    def check_session(self) -> None:
+        """Raises ServiceUnavailable where another worker may have the rows that are here."""
+        try:
+            self._owners.check_session()
+        except NoOwner as error:
+            raise ServiceUnavailable(str(error)) from error
 
     def _global(self, table: str, wanted: list[Any], max_staleness_ms: int | None) -> Row:
         whole_at = self._worker.global_table_whole_at(table)

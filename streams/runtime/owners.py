@@ -35,9 +35,17 @@ class GroupOwners:
         spec = self.worker.app.all_tables()[table]
         wanted = readings(key, spec.key_type) if isinstance(key, str) else [key]
         if any(each in store.rows for store in self.worker.stores(table) for each in wanted):
+            self.check_session()
             return None
         tasks = self.tasks_of(table, key)
-        return None if any(task in self.worker.running for task in tasks) else self.url_of(tasks[0])
+        return self.url_of(next((task for task in tasks if task in self.worker.running), tasks[0]))
+
+    def check_session(self) -> None:
+        """Raises NoOwner where another worker may have the tasks of this one, which was paused or cut off."""
+        if unheard_ms := self.worker.unheard_ms:
+            raise NoOwner(
+                f"the group has not answered this worker for {unheard_ms} ms: another may have its tasks; try later"
+            )
 
     def tasks_of(self, table: str, key: Any) -> list[TaskId]:
         """The task that has the row of a key; of text, which may be several keys, the one of each. Raises NoOwner where
@@ -58,6 +66,7 @@ class GroupOwners:
     def url_of(self, task: TaskId) -> str | None:
         """Of the worker that runs a task; None: this one. Raises NoOwner."""
         if task in self.worker.running:
+            self.check_session()
             return None
         url = self.worker.told.owners.get(task)
         if not url or url == self.worker.url:

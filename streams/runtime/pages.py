@@ -117,6 +117,8 @@ class Pages:
         said = request.query.get("limit", "100")
         if not _is_number(said) or not 0 < int(said) <= ROWS_MAX:
             raise ValidationError(f"limit is {said!r}, but must be from 1 to {ROWS_MAX}")
+        if self.worker is not None:
+            Lookup(self.worker).check_session()
         stores = self.worker.stores(name) if self.worker is not None else []
         rows = (
             {"key": key, "value": store.rows[key]} for store in stores for key in list(islice(store.rows, int(said)))

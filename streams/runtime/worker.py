@@ -296,6 +296,11 @@ class StreamWorker:
         return self._failed.tasks
 
     @property
+    def unheard_ms(self) -> int:
+        """For how long the group has not answered this worker, once others may have its tasks; else 0."""
+        return round(self.consumer.unheard_s * 1000)
+
+    @property
     def is_leader(self) -> bool:
         """Whether partition 0 of the first topic, by name, is here."""
         tp = TopicPartition(self.layout.topology.topics[0], 0)

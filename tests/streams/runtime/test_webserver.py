@@ -48,6 +48,7 @@ class FakeWorker:
     failed: dict[TaskId, Any] = field(default_factory=dict)
     processed_total: int = 7
     left_out_total: int = 1
+    unheard_ms: int = 0
 
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.app, dict.fromkeys(self.app.input_topics(), PARTITIONS), {})
@@ -268,6 +269,31 @@ async def test_all_windows_of_a_key_are_one_answer() -> None:
     async with serving(app, worker) as url:
         said = (await asked(f"{url}/tables/counts?key=the"))[1]
         assert said["value"] == [{"start_ms": 10_000, "value": 1}, {"start_ms": 20_000, "value": 2}]
+
+
+@run_by(in_loop)
+async def test_who_may_have_lost_its_tasks_answers_for_them_only_within_a_bound() -> None:
+    """One that was paused past its session does not know yet that another has its tasks."""
+    app, table = made()
+
+    @app.page("/mine/")
+    @app.table_route(table, query_param="key")
+    async def mine(view: Any, request: Any) -> Any:
+        return view.json({})
+
+    worker = FakeWorker(app, (0, 1, 2, 3), unheard_ms=12_000)
+    worker.put("the", 5)
+    async with serving(app, worker) as url:
+        asking = f"{url}/tables/counts?key=the"
+        strict = asking, f"{asking}&max_staleness_ms=11999", f"{url}/tables/counts?key=x"
+        for each in (*strict, f"{url}/tables/counts", f"{url}/mine/?key=the"):
+            status, said = await asked(each)
+            assert status == 503 and "has not answered this worker for 12000 ms" in said["error"]
+        said = (await asked(f"{asking}&max_staleness_ms=12000"))[1]
+        assert (said["value"], said["staleness_ms"]) == (5, 12_000)
+        worker.unheard_ms = 0
+        assert (await asked(asking))[1]["staleness_ms"] == 0
+        assert (await asked(f"{url}/mine/?key=the"))[0] == 200
 
 
 @run_by(in_loop)
