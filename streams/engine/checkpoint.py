@@ -128,20 +128,21 @@ def as_read(
 ) -> tuple[list[tuple[bytes, bytes | None]], bytes | None]:
     """The rows among records of a changelog, in order, and the last marker, encoded. Raises ChangelogError for a record
     without a key."""
-    if MARKER not in keys and None not in keys:
-        return [_row(key, value) for key, value in zip(keys, values, strict=True)], None  # type: ignore[arg-type]
-    rows: list[tuple[bytes, bytes | None]] = []
+    rows: list[Any] = list(zip(keys, values, strict=True))
     marker: bytes | None = None
-    for key, value in zip(keys, values, strict=True):
+    markers = 0
+    # Few are no plain row: to look at each of a million in a loop would cost more than to decode them.
+    for at in [at for at, key in enumerate(keys) if not key or key[0] == _ESCAPE[0]]:
+        key, value = rows[at]
         if key is None:
             raise ChangelogError(
                 f"{where} has a record without a key: it is not a changelog, or another program wrote it"
             )
         if key == MARKER:
-            marker = value
+            rows[at], marker, markers = None, value, markers + 1
         else:
-            rows.append(_row(key, value))
-    return rows, marker
+            rows[at] = _row(key, value)
+    return ([row for row in rows if row is not None] if markers else rows), marker
 
 
 def _row(key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:

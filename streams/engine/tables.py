@@ -127,7 +127,12 @@ class TableSpec:
     def may_change(self) -> bool:
         """Whether there may be rows that it cannot read: of other versions, or of another type."""
         is_typed = self.codec is not None and not self.is_untyped
-        return not self.is_global and (self.version > 1 or bool(self.migrations) or is_typed)
+        return self.may_migrate or (is_typed and not self.is_global)
+
+    @property
+    def may_migrate(self) -> bool:
+        """Whether its rows may have to be made of those of other versions."""
+        return not self.is_global and (self.version > 1 or bool(self.migrations))
 
     @property
     def description(self) -> dict[str, Any]:

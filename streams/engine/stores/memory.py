@@ -39,7 +39,7 @@ class MemoryStore:
         # In the order of their first change. A value that the app could change in place is encoded when it is set.
         # None: `take_changes` encodes the row's value then, or the row is gone: it was deleted.
         self._dirty: dict[Any, bytes | None] = {}
-        # As the changelog has them, until it is known of which version they are.
+        # As the changelog has them, until it is known of which version they are: all since the first that must be.
         self._restored: dict[bytes, bytes | None] = {}
         self._rewritten: list[Change] = []  # by a migration, since the last `take_changes`
 
@@ -77,10 +77,22 @@ class MemoryStore:
 
     def restore(self, changes: Iterable[Change], changelog_offset: int, marker: bytes | None = None) -> None:
         self.changelog_offset, self.marker = changelog_offset, marker or self.marker
-        if self.spec.may_change:
-            self._restored.update(changes)
-            return
         changes = list(changes)
+        if self._restored or self.spec.may_migrate or not self._takes(changes):
+            self._restored.update(changes)
+
+    def _takes(self, changes: list[Change]) -> bool:
+        """Decode what was restored, and make it rows. False where the code cannot read one of them, which is told of
+        when it is known of which version it is, if it is still there then."""
+        try:
+            self._take(changes)
+        except Exception:  # a class of the app may raise anything
+            if not self.spec.may_change:
+                raise
+            return False
+        return True
+
+    def _take(self, changes: list[Change]) -> None:
         written: Any = [change for change in changes if change[1] is not None]
         self._rows.update(self.spec.decode_rows(written))
         if len(written) < len(changes):

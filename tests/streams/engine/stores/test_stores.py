@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.stores.store import Store
 from isthmus.streams.engine.table_codec import TableCodec
 from isthmus.streams.engine.tables import TableSpec
-from isthmus.streams.errors import AppError
+from isthmus.streams.errors import AppError, ChangeRefused
 
 SPEC = TableSpec("t")
 RAW = TableSpec("t", codec=SerializedCodec(TableCodec(), key=Serializers().key_coder(None, "raw")))
@@ -214,3 +215,18 @@ def test_a_missing_row_has_a_new_default(tmp_path: Path) -> None:
         first.append(1)
         assert store.get("k") == [] and "k" not in store.rows
         store.close()
+
+
+def test_a_row_that_cannot_be_read_counts_only_if_it_is_still_there_when_all_was_restored() -> None:
+    spec = TableSpec("t", codec=TableCodec(None, date))
+    first, second, bad = b'!{"date":"2026-01-01"}', b'!{"date":"2026-01-02"}', b'!{"gone":{}}'
+    store = MemoryStore(spec)
+    store.restore([(b'"a"', first), (b'"b"', first)], 2)
+    store.restore([(b'"a"', second), (b'"b"', bad)], 4)
+    store.restore([(b'"b"', None), (b'"c"', first)], 6)
+    assert store.look("a") == date(2026, 1, 2)
+    store.settle()
+    assert dict(store.rows) == {"a": date(2026, 1, 2), "c": date(2026, 1, 1)}
+    store.restore([(b'"c"', bad)], 7)
+    with pytest.raises(ChangeRefused, match='row of key "c"'):
+        store.settle()
