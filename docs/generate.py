@@ -20,7 +20,7 @@ from isthmus.core_broker.group_options import GROUP_OPTIONS
 from isthmus.core_broker.kafka_only import INSTEAD
 from isthmus.core_broker.kafka_only import REFUSED as REFUSED_OF_KAFKA
 from isthmus.streams.api import settings as stream_settings
-from isthmus.streams.api.absent import ABSENT, OF_KAFKA_STREAMS, OF_SERVICES, SERVICES
+from isthmus.streams.api.absent import ABSENT, MODULES, OF_KAFKA_STREAMS, OF_SERVICES, SERVICES
 from isthmus.streams.runtime.status import METRICS as STREAM_METRICS
 
 REFERENCE = Path(__file__).with_name("reference")
@@ -376,6 +376,10 @@ errors have one where Kafka's have none, and where Kafka lists in the order of a
 # --- Pages ----------------------------------------------------------------------------------------------------------
 
 
+def _owner(of: str) -> str:
+    return "the package" if of == "package" else f"`isthmus.streams.{of}`" if of in MODULES else f"`{of}`"
+
+
 def streams() -> str:
     """Settings of stream apps, and names of Faust's that are not there."""
     return "\n".join(
@@ -422,7 +426,7 @@ def streams() -> str:
             "| of | name | use instead |",
             "|---|---|---|",
             *(
-                f"| {'the package' if of == 'package' else f'`{of}`'} | `{name}` | {cell(instead)} |"
+                f"| {_owner(of)} | `{name}` | {cell(instead)} |"
                 for of, names in ABSENT.items()
                 for name, instead in sorted(names.items())
             ),

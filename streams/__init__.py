@@ -106,10 +106,11 @@ _LATER = {  # loaded when it is used
 }
 
 if not TYPE_CHECKING:
+    _missing = absent.of_module("package", __all__)
 
     def __getattr__(name: str) -> Any:
         if name not in _LATER:
-            raise AttributeError(absent.said("package", name, __all__))
+            _missing(name)
         where, attribute = _LATER[name]
         module = importlib.import_module(f".{where}", __name__)
         return getattr(module, attribute) if attribute else module

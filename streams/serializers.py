@@ -1,5 +1,13 @@
 """Where Faust's programs find codecs: `from isthmus.streams.serializers import codecs`."""
 
-from .engine import codecs
+from typing import TYPE_CHECKING
 
-__all__ = ["codecs"]
+from .api import absent
+from .api.schema import Schema
+from .engine import codecs
+from .engine.codecs import Codec
+
+__all__ = ["Codec", "Schema", "codecs"]
+
+if not TYPE_CHECKING:
+    __getattr__ = absent.of_module("serializers", __all__)

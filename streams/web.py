@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .api import absent
 from .api.web import (
+    AuthenticationFailed,
     Blueprint,
     MethodNotAllowed,
+    NotAcceptable,
     NotAuthenticated,
     NotFound,
     ParseError,
     PermissionDenied,
     ServerError,
     ServiceUnavailable,
+    Throttled,
+    UnsupportedMediaType,
     ValidationError,
     View,
     Web,
@@ -25,8 +30,10 @@ if TYPE_CHECKING:
     from aiohttp.web import Request, Response
 
 __all__ = [
+    "AuthenticationFailed",
     "Blueprint",
     "MethodNotAllowed",
+    "NotAcceptable",
     "NotAuthenticated",
     "NotFound",
     "ParseError",
@@ -35,6 +42,8 @@ __all__ = [
     "Response",
     "ServerError",
     "ServiceUnavailable",
+    "Throttled",
+    "UnsupportedMediaType",
     "ValidationError",
     "View",
     "Web",
@@ -44,9 +53,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("Request", "Response"):  # aiohttp's, which is loaded when it is needed
-        import aiohttp.web
+if not TYPE_CHECKING:
+    _missing = absent.of_module("web", __all__)
 
-        return getattr(aiohttp.web, name)
-    raise AttributeError(f"isthmus.streams.web has no {name}")
+    def __getattr__(name: str) -> Any:
+        if name in ("Request", "Response"):  # aiohttp's, which is loaded when it is needed
+            import aiohttp.web
+
+            return getattr(aiohttp.web, name)
+        return _missing(name)

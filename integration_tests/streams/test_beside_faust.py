@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from integration_tests.brokers import running_broker
+from integration_tests.brokers import ROOT, running_broker
 from integration_tests.mirror.workers import clients
 from integration_tests.others.clients import run
 from integration_tests.others.environments import lock, packages, python
@@ -58,6 +58,12 @@ def test_records_beside_faust_s(programs: Path, tmp_path: Path) -> None:
     assert set(different) == set(DIFFERENT), different
     for name, (their_part, our_part) in DIFFERENT.items():
         assert their_part in theirs[name] and our_part in ours[name], (name, different[name])
+
+
+def test_names_are_those_that_are_accounted_for(programs: Path, tmp_path: Path) -> None:
+    """`tests/streams/api/test_absent.py` holds that each is there or says what to use."""
+    found = json.loads(run([python("faust", programs), PROGRAMS / "names.py"], tmp_path))
+    assert found == json.loads((ROOT / "tests/streams/api/faust_names.json").read_text())
 
 
 def test_times_of_crontabs_beside_faust_s(programs: Path, tmp_path: Path) -> None:
@@ -185,7 +191,7 @@ EXAMPLES = {
 CANNOT = {  # the others, and why
     "livecheck.py": "there is no LiveCheck",
     "fastapi_example.py": "there is no faust.contrib.asgi",
-    "fastapi_project": "there is no faust.contrib.asgi, and no GlobalTable",
+    "fastapi_project": "there is no faust.contrib.asgi",
     "django": "there is no faust.fixups; it needs Django, a database and a project",
     "kubernetes/producer": "it does not use faust",
 }

@@ -7,7 +7,9 @@ A name that is not in the table either gets the nearest one that there is.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import NoReturn
 
 _METRICS = "metrics of a worker are at /metrics, for Prometheus, and on its page"
@@ -85,6 +87,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "transport": _ENGINE + "broker='kafka://HOST:PORT' is what it speaks",
         "SlidingWindow": "app.stream(topic).sliding(size), a step of pipelines",
         "Window": "HoppingWindow, or TumblingWindow",
+        "exceptions": "errors are in the package: StreamsError, AppError, RecordError",
         "stores": "name one by store='memory://' or 'rocksdb://', of the app or a table",
     },
     "App": {
@@ -202,6 +205,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "fromkeys": "table.update(dict.fromkeys(…)) in an agent",
         "on_clear": "wrap the table in a class of yours",
         "on_window_close": "Table(…, on_window_close=function)",
+        **dict.fromkeys(["Manager", "manager_topic_suffix"], "SetTable(…, start_manager=True) has table.manager"),
         "raw_update": "table.update(…) in an agent",
         **dict.fromkeys(
             [
@@ -230,6 +234,67 @@ ABSENT: dict[str, dict[str, str]] = {
         "label": "str() of the topic, or its name",
     },
     "Service": {},
+    "View": {
+        **dict.fromkeys(
+            ["head", "get", "post", "patch", "delete", "put", "options", "search"],
+            "a view has the methods that it answers; others are a 405",
+        ),
+        **dict.fromkeys(["bytes_to_response", "response_to_bytes"], _CACHE),
+        "route": "@app.page(path), or app.web.route(path, function)",
+    },
+    "Blueprint": {
+        "cache": _CACHE,
+        **dict.fromkeys(["init_webserver", "on_webserver_init"], "the server is aiohttp; web_application_options="),
+        "view_name_separator": "a colon: path_for('BLUEPRINT:VIEW')",
+    },
+    "Router": dict.fromkeys(["route_req", "route_topic_req"], "@app.table_route and @app.topic_route"),
+    "Channel": {
+        **dict.fromkeys(["as_future_message", "publish_message", "deliver", "send_soon"], "await channel.send(…)"),
+        **dict.fromkeys(
+            ["prepare_headers", "prepare_key", "prepare_value", "decode"], "what is sent comes as it is: no codecs"
+        ),
+        **dict.fromkeys(["on_decode_error", "on_key_decode_error", "on_value_decode_error"], "nothing is decoded"),
+        **dict.fromkeys(["clone", "clone_using_queue", "derive"], "declare another one: app.channel()"),
+        **dict.fromkeys(["declare", "maybe_declare"], "a channel is in memory: no broker has it"),
+        **dict.fromkeys(
+            ["queue", "stream", "subscriber_count", "throw", "on_stop_iteration"],
+            "an agent reads it, `async for` or get()",
+        ),
+        "label": "str() of the channel",
+    },
+    "Schema": {
+        "compile": "a topic binds its schema to the app's codecs",
+        "decode": "loads_key and loads_value",
+    },
+    "web": {"ResourceOptions": "set the headers of CORS in your views"},
+    "cli": {"call_command": "TestDriver(app).command(…)"},
+    "serializers": {"Registry": "codecs.register(name, codec)"},
+    "models": {
+        "maybe_model": "MODEL.from_data(data)",
+        "registry": "`python app.py models` lists the records of a program",
+    },
+    "types": {
+        **dict.fromkeys(
+            [
+                "AgentManagerT",
+                "ConsumerCallback",
+                "ConsumerT",
+                "FixupT",
+                "JoinT",
+                "MessageSentCallback",
+                "ProducerT",
+                "RegistryT",
+                "SensorT",
+                "StoreT",
+                "TransactionManagerT",
+                "TransportT",
+            ],
+            _ENGINE + "typing.Any",
+        ),
+        "JoinableT": "StreamT or TableT",
+        "PendingMessage": "FutureMessage, which send() returns",
+        "ProcessingGuarantee": "text: processing_guarantee='exactly_once'",
+    },
     "AppCommand": {
         **dict.fromkeys(["as_click_command", "as_service", "parse", "from_handler"], "@app.command(…)"),
         **dict.fromkeys(["execute", "run_using_worker", "worker_for_service", "on_worker_created"], "@app.command(…)"),
@@ -242,6 +307,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "abbreviate_fqdn": "name.removeprefix(…)",
         "table": "command.tabulate(…)",
         "abstract": "a class without `run` is no command",
+        "run": "the function that @app.command decorates",
         "require_app": "a command always has its app",
         "builtin_options": "options of all commands are those of the script, before the command",
         "args": "kwargs has arguments and options, by name",
@@ -326,17 +392,33 @@ OF_KAFKA_STREAMS: dict[str, dict[str, str]] = {
     "GroupedTable": {"reduce": "aggregate(initial, add, subtract)"},
 }
 
+MODULES = ("web", "cli", "serializers", "models", "types")
 SERVICES = ("App", "Agent", "Stream", "Table", "Service", "Worker")  # which are services in Faust
 
 
 def said(of: str, name: str, known: Iterable[str] = ()) -> str:
     """The message for an attribute that is not there. of: as in the table. known: names that are."""
     instead = ABSENT[of].get(name) or (OF_SERVICES.get(name) if of in SERVICES else None)
-    what = "isthmus.streams" if of == "package" else of
+    what = "isthmus.streams" if of == "package" else f"isthmus.streams.{of}" if of in MODULES else of
     if instead is not None:
         return f"{what} has no {name}, which Faust has: {instead}"
     near = difflib.get_close_matches(name, [each for each in known if not each.startswith("_")], 1)
     return f"{what} has no {name}" + (f": is it {near[0]}?" if near else "")
+
+
+def of_module(of: str, known: Sequence[str]) -> Callable[[str], NoReturn]:
+    """`__getattr__` of a module that Faust has, too."""
+
+    def missing(name: str) -> NoReturn:
+        message = said(of, name, known)
+        asks: FrameType | None = sys._getframe(1)
+        if asks is not None and asks.f_code.co_name == "__getattr__":  # of a module that has more
+            asks = asks.f_back
+        if name in ABSENT[of] and asks is not None and asks.f_code.co_name == "_handle_fromlist":
+            raise ImportError(message)  # `from PACKAGE import` would tell nothing of an AttributeError
+        raise AttributeError(message)
+
+    return missing
 
 
 def missing_of_step(step: object, name: str) -> NoReturn:

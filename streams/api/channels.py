@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...runtime import system
 from ..engine import lengths
 from ..engine.event import Event, Headers
 from ..errors import AppError
+from . import absent
 from .work import current_work
 
 EVENTS_MAX = 4_096  # of one reader, unless the channel says otherwise
@@ -32,6 +33,11 @@ class Channel:
         self._readers: list[asyncio.Queue[Event]] = []
         self._sent = 0
         self._now_ms = system().wall_ms
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absent.said("Channel", name, dir(type(self))))
 
     def subscribed(self) -> asyncio.Queue[Event]:
         """The queue of a new reader; of the first one, with what has been sent before."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import AppError
+from . import absent
 from .web import Handler, ServiceUnavailable, ValidationError, View, named_as
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Router:
     def external_topics_metadata(self) -> ByUrl:
         """Which partitions of its input each worker reads."""
         return {} if self.owners is None else self.owners.inputs()
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absent.said("Router", name, dir(type(self))))
 
     @property
     def _url(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engine.codecs import CodecArg
 from ..engine.serialization import Coder, Headers, Message, Serialization, Serializers, refuse_empty
+from . import absent
 
 _METHODS = (
     "loads_key loads_value dumps_key dumps_value on_dumps_key_prepare_headers on_dumps_value_prepare_headers"
@@ -37,6 +38,11 @@ class Schema:
         self.key_serializer = key_serializer
         self.value_serializer = value_serializer
         self.allow_empty = allow_empty
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absent.said("Schema", name, dir(type(self))))
 
     def update(
         self,

@@ -26,6 +26,7 @@ import orjson
 from ..engine.codecs import json_default
 from ..engine.key_text import bytes_text
 from ..errors import AppError
+from . import absent
 
 if TYPE_CHECKING:
     from aiohttp.web import Request, Response
@@ -75,6 +76,22 @@ class NotFound(WebError):
 
 class MethodNotAllowed(WebError):
     code, detail = HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed."
+
+
+class AuthenticationFailed(WebError):
+    code, detail = HTTPStatus.UNAUTHORIZED, "Incorrect authentication credentials"
+
+
+class NotAcceptable(WebError):
+    code, detail = HTTPStatus.NOT_ACCEPTABLE, "Could not satisfy the request Accept header."
+
+
+class UnsupportedMediaType(WebError):
+    code, detail = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Unsupported media type in request."
+
+
+class Throttled(WebError):
+    code, detail = HTTPStatus.TOO_MANY_REQUESTS, "Request was throttled."
 
 
 class ServiceUnavailable(WebError):
@@ -215,6 +232,11 @@ class View(Answers):
     def __post_init__(self) -> None:
         """For subclasses."""
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absent.said("View", name, dir(type(self))))
+
     def get_methods(self) -> set[str]:
         """The HTTP methods that it has."""
         found = {each.upper() for each in METHODS if getattr(self, each, None) is not None}
@@ -330,6 +352,11 @@ class Blueprint:
             app.web.add_page(_joined(prefix, uri), handler, name=f"{self.name}:{name}", base=base)
         for uri, folder in self._static:
             app.web.add_static(_joined(prefix, uri), folder)
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absent.said("Blueprint", name, dir(type(self))))
 
     def __repr__(self) -> str:
         return f"<Blueprint {self.name}>"

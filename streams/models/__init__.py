@@ -5,6 +5,9 @@
   `options.py`; what is generated for each class: `compiled.py`; the short way between JSON and instances: `wire.py`.
 """
 
+from typing import TYPE_CHECKING
+
+from ..api import absent
 from .fields import (
     BooleanField,
     BytesField,
@@ -33,3 +36,6 @@ __all__ = [
     "StringField",
     "ValidationError",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = absent.of_module("models", __all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,27 @@ from typing import Any
 import pytest
 
 import isthmus.streams
-from isthmus.streams import App, AppError, Event, Record, Service, Stream, Worker
-from isthmus.streams.api.absent import ABSENT, OF_KAFKA_STREAMS
+from isthmus.streams import (
+    App,
+    AppError,
+    Channel,
+    Event,
+    HoppingWindow,
+    Record,
+    Schema,
+    Service,
+    Stream,
+    Worker,
+    cli,
+    models,
+    serializers,
+    types,
+    utils,
+    web,
+)
+from isthmus.streams.api.absent import ABSENT, MODULES, OF_KAFKA_STREAMS
 from isthmus.streams.api.agents import Agent
+from isthmus.streams.api.routing import Router
 from isthmus.streams.api.tables import Table
 from isthmus.streams.api.topics import Topic
 from isthmus.streams.cli import AppCommand
@@ -26,8 +45,18 @@ OWNERS: dict[str, Any] = {
     "Service": Service,
     "Worker": Worker,
     "AppCommand": AppCommand,
+    "View": web.View,
+    "Blueprint": web.Blueprint,
+    "Router": Router,
+    "Channel": Channel,
+    "Schema": Schema,
+    "web": web,
+    "cli": cli,
+    "serializers": serializers,
+    "models": models,
+    "types": types,
 }
-# By dir() of the classes, and faust.__all__: version, and names by class.
+# As `integration_tests/streams/beside_faust/names.py` prints them, which is held there.
 FAUST: dict[str, Any] = json.loads(Path(__file__).with_name("faust_names.json").read_text())
 
 
@@ -59,6 +88,17 @@ def _objects() -> dict[str, Any]:
         "Record": Order,
         "Service": Service(),
         "Worker": Worker(app),
+        "AppCommand": AppCommand(app),
+        "View": web.View(app, app.web),
+        "Blueprint": web.Blueprint("views"),
+        "Router": app.router,
+        "Channel": app.channel(),
+        "Schema": Schema(),
+        "HoppingWindow": HoppingWindow(10, 5),
+        "SetTable": app.SetTable("s"),
+        "GlobalTable": app.GlobalTable("g"),
+        **{name: OWNERS[name] for name in MODULES},
+        "utils": utils,
     }
 
 
@@ -90,6 +130,17 @@ def test_an_attribute_that_faust_has_says_what_to_use() -> None:
         _ = agent.supervisor
     with pytest.raises(AttributeError, match=r"isthmus.streams has no livecheck, which Faust has: test"):
         _ = package.livecheck
+
+
+def test_what_is_imported_from_the_package_says_what_to_use() -> None:
+    for module, name, said in (
+        ("isthmus.streams", "Sensor", "metrics of a worker are at /metrics"),
+        ("isthmus.streams", "livecheck", "test an app with TestDriver"),
+        ("isthmus.streams.models", "maybe_model", "MODEL.from_data"),
+    ):
+        with pytest.raises(ImportError, match=f"has no {name}, which Faust has: {said}"):
+            exec(f"from {module} import {name}")
+        assert not hasattr(importlib.import_module(module), name)
 
 
 def test_a_name_with_a_slip_gets_the_nearest() -> None:
