@@ -30,10 +30,14 @@ class Aggregate(NamedTuple):
 
 def _column(kind: str, of: Any, of_values: Aggregation, of_rows: Aggregation | None, *more: object) -> Aggregate:
     """Kind, field and numbers are what accumulators are known by when the code changes."""
-    fields = [each if isinstance(each, str) else "function" for each in (of,) if each is not None]
+    fields = [] if of is None else [_told(of)]
     computes = f"{kind}({', '.join([*fields, *map(str, more)])})"
     of_rows = None if of_rows is None else of_rows._replace(computes=computes)
     return Aggregate(kind, of_values._replace(computes=computes), of_rows)
+
+
+def _told(of: Any) -> str:
+    return of if isinstance(of, str) else "function"
 
 
 def taken(of: Of) -> Callable[[Any], Any] | None:
@@ -123,7 +127,9 @@ def TopN(
     order = taken(by) or (lambda value: value)
     of_values = aggregations.top(n, order, taken(of), is_least=least, ties=ties, limit=limit)
     of_rows = aggregations.top_of_rows(n, order, taken(of), is_least=least, ties=ties, limit=limit)
-    return _column("TopN", by, of_values, of_rows, n, *(["least"] if least else []), *(["ties"] if ties else []))
+    more = [word for word, is_so in (("least", least), ("ties", ties)) if is_so]
+    kept = [] if of is None else [f"of={_told(of)}"]
+    return _column("TopN", by, of_values, of_rows, n, *kept, *more)
 
 
 def Reduce(

@@ -34,7 +34,9 @@ class Kind(Enum):
     AGENT = "agent"  # its events go to an agent
 
 
-_OF_ROWS = ("size_ms", "step_ms", "gap_ms", "before_ms", "after_ms")  # fields of windows that rows depend on
+# What rows depend on: fields of operators, and of their windows.
+_OF_OPERATORS = ("emit", "how", "ids")
+_OF_WINDOWS = ("size_ms", "step_ms", "gap_ms", "before_ms", "after_ms")
 ENDS = (Kind.SINK, Kind.REPARTITION, Kind.AGENT)
 
 
@@ -82,9 +84,8 @@ def made_by(operator: Operator) -> dict[str, Any]:
         said[COMPUTES] = aggregation.computes
         if windows is None:  # else they are in the rows of windows, whatever is given of them
             said["accumulators"] = "the rows" if aggregation.result is None else "in a table of their own"
-    if hasattr(operator, "emit"):
-        said["emit"] = operator.emit
-    return said | {name: getattr(windows, name) for name in _OF_ROWS if hasattr(windows, name)}
+    fields = ((operator, _OF_OPERATORS), (windows, _OF_WINDOWS))
+    return said | {name: getattr(of, name) for of, names in fields for name in names if hasattr(of, name)}
 
 
 def part_of(nodes: Iterable[Node]) -> str:

@@ -347,6 +347,7 @@ def test_accumulators_of_an_app_are_migrated(kind: str) -> None:
         ),
         (COUNTED, {"n": Count("user")}, r"is n=Count\(user\)"),
         (COUNTED, {"n": Count(), "best": TopN(3)}, r"is best=TopN\(3\), n=Count\(\)"),
+        ({"best": TopN(3)}, {"best": TopN(3, of="shop")}, r"is best=TopN\(3, of=shop\)"),
         (COUNTED, {**COUNTED, "emit": "final"}, "emit was current, and is final"),
         (COUNTED, BY_HAND, "is aggregate"),
         (BY_HAND, {**COUNTED, "version": 2}, "rows of version 1 that were not made of columns"),
@@ -380,3 +381,38 @@ def test_rows_of_a_processor_are_migrated() -> None:
     first = ran(app(), None, ("in", "a", 1))
     second = ran(app(version=2, migrate={1: lambda key, value: [value]}), first)
     assert second.table("kept") == {b"a": [1]}
+
+
+def streams_joined(how: str) -> App:
+    app = App("steps")
+    getattr(app.stream("in"), how)(app.stream("more"), value=lambda left, right: [left, right], within=1, name="pairs")
+    return app
+
+
+def tables_joined(how: str, *, by_key: bool = False) -> App:
+    app = App("steps")
+    left, right = (app.stream(topic).table(topic) for topic in ("in", "more"))
+    options: Made = {"key": lambda value: b"k"} if by_key else {}
+    getattr(left, how)(right, value=lambda mine, other: [mine, other], name="pairs", **options)
+    return app
+
+
+def deduplicated(id_of: Callable[[Any], Any] | None) -> App:
+    app = App("steps")
+    app.stream("in").dedup(id_of, within=9, name="first")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (streams_joined("join"), streams_joined("left_join"), "table pairs-left has .* how was inner, and is left"),
+        (tables_joined("left_join"), tables_joined("outer_join"), "table pairs has .* how was left, and is outer"),
+        (tables_joined("join", by_key=True), tables_joined("left_join", by_key=True), "how was inner, and is left"),
+        (deduplicated(None), deduplicated(lambda value: b"a"), "ids was keys, and is of a function"),
+    ],
+)
+def test_steps_whose_rows_would_lack_or_hold_something_else_are_refused(before: App, after: App, said: str) -> None:
+    first = ran(before, None, ("in", "a", 1))
+    with pytest.raises(ChangeRefused, match=said):
+        ran(after, first)

@@ -35,6 +35,7 @@ class Dedup:
         self.within_ms = within_ms
         self.grace_ms = within_ms if grace_ms is None else grace_ms
         self.id_of = id_of
+        self.ids = "keys" if id_of is None else "of a function"
         self.specs = (TableSpec(name, placement=BY_KEY if id_of is None else SEEN),)
         self.counts = {DUPLICATES: 0, LATE: 0}
         self._expiring: list[tuple[int, int, Any]] = []  # a heap: timestamp, number, id

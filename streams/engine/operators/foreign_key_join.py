@@ -193,6 +193,7 @@ class ForeignKeyResult:
     def __init__(self, name: str, left: str, value: Value, how: str = INNER, versioned: bool = False) -> None:
         self.name = name
         self.left = left
+        self.how = how
         self.result = JoinResult(name, value, how)
         self.specs = (self.result.spec,)
         self.counts = {STALE: 0}

@@ -70,6 +70,7 @@ class StreamJoin:
         self.name = name
         self.windows = windows
         self.value = value
+        self.how = how
         self.specs = tuple(TableSpec(f"{name}-{side}", placement=BY_FIRST) for side in ("left", "right"))
         self.counts = {LATE: 0, SKIPPED: 0}
         self._alone = alone

@@ -41,6 +41,7 @@ class TableJoin:
     ) -> None:
         self.name = name
         self.tables = (left, right)
+        self.how = how
         self.result = JoinResult(name, value, how)
         self.specs = (self.result.spec,)
         self.counts: dict[str, int] = {}
