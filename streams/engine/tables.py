@@ -88,7 +88,8 @@ class TableSpec:
     version: of what its rows are, from 1; migrations: from other versions. is_untyped: its codec has no type.
     part: of a step of a pipeline, the topics that it and all that it hangs together with read. made_by: what else its
     rows depend on, see `engine/described.py`. adopt: instead of migrations, from what rows of another version were made
-    by: what makes one of this version of a key and a value. derived: rows of another version are made anew."""
+    by: what makes one of this version of a key and a value. derived: rows of another version are made anew. takes_out:
+    values that were put into rows are taken out again, so that none of their columns can begin anew."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -110,6 +111,7 @@ class TableSpec:
     made_by: Mapping[str, Any] = field(default_factory=dict)
     adopt: Callable[[Mapping[str, Any]], Callable[[Any, Any], Any]] | None = None
     derived: Derived | None = None
+    takes_out: bool = False
 
     def __post_init__(self) -> None:
         topic_names.check("table name", self.name)

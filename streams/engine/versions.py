@@ -36,6 +36,13 @@ def path(spec: TableSpec, before: Mapping[str, Any]) -> list[Migration]:
                 f"table {spec.name} has rows of version {version} that were not made of columns: give the step a new "
                 "name, with which it begins empty"
             )
+        anew = _fates(spec, before)["begun anew"]
+        if anew and spec.takes_out:
+            raise ChangeRefused(
+                f"table {spec.name} is of groups of a table's rows, and column {anew[0]} is new: rows that are there "
+                "would be taken out of it without having been put in. Leave it out, or give the step and the table "
+                "that its rows are of new names, with which both begin empty"
+            )
         return [Migration(version, spec.version, spec.adopt(before), codec=spec.codec)]
     ways: dict[int, list[Migration]] = {version: []}
     waiting = deque(ways)
@@ -59,15 +66,20 @@ def path(spec: TableSpec, before: Mapping[str, Any]) -> list[Migration]:
 
 def adopted(spec: TableSpec, before: Mapping[str, Any]) -> str:
     """What becomes of the columns of a step whose rows are of another version, for people."""
+    return ", ".join(
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} {fate}"
+        for fate, names in _fates(spec, before).items()
+        if names
+    )
+
+
+def _fates(spec: TableSpec, before: Mapping[str, Any]) -> dict[str, list[str]]:
     was, now = before[COMPUTES], spec.made_by[COMPUTES]
-    fates = {
+    return {
         "kept": [name for name in now if was.get(name) == now[name]],
         "begun anew": [name for name in now if was.get(name) != now[name]],
         "dropped": [name for name in was if name not in now],
     }
-    return ", ".join(
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} {fate}" for fate, names in fates.items() if names
-    )
 
 
 def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
@@ -127,7 +139,7 @@ def check_alike(spec: TableSpec, before: Mapping[str, Any]) -> None:
     ways = ["Give it the old settings again", "or a new name, with which it begins empty"]
     if not spec.part:
         ways.append(f"or version={version + 1} with a migration of its rows")
-    elif list(found) == [COMPUTES] and spec.adopt is not None:
+    elif list(found) == [COMPUTES] and spec.adopt is not None and not spec.takes_out:
         ways.append(f"or version={version + 1}: columns keep what they have, and new ones begin with what comes")
     raise ChangeRefused(
         f"table {spec.name} has rows of version {version} that mean something else now: {'; '.join(found.values())}. "

@@ -416,3 +416,18 @@ def test_steps_whose_rows_would_lack_or_hold_something_else_are_refused(before: 
     first = ran(before, None, ("in", "a", 1))
     with pytest.raises(ChangeRefused, match=said):
         ran(after, first)
+
+
+def grouped(**made: Any) -> App:
+    app = App("steps")
+    app.stream("in").table("rows").group_by(lambda value: b"all", name="of").aggregate(name="groups", **made)
+    return app
+
+
+def test_columns_of_groups_of_rows_are_dropped_and_do_not_begin_anew() -> None:
+    """What is in a group would be taken out of a column that never had it."""
+    first = ran(grouped(n=Count(), total=Sum()), None, ("in", "a", 1), ("in", "b", 3))
+    second = ran(grouped(n=Count(), version=2), first, ("in", "a", 5))
+    assert second.table("groups") == {b"all": {"n": 2}}
+    with pytest.raises(ChangeRefused, match=r"column total is new.*give the step and the table that its rows are of"):
+        ran(grouped(n=Count(), total=Sum(), version=3), second, ("in", "a", 7))

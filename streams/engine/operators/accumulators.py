@@ -22,12 +22,13 @@ def of_windows(name: str, aggregation: Aggregation) -> TableSpec:
     return _versioned(TableSpec(name, placement=BY_FIRST), aggregation, _within)
 
 
-def of_keys(name: str, aggregation: Aggregation) -> tuple[TableSpec, ...]:
+def of_keys(name: str, aggregation: Aggregation, *, takes_out: bool = False) -> tuple[TableSpec, ...]:
     """A table of what is given. Where that is something else than the accumulator, those are a table of their own, the
     second."""
     if aggregation.result is None:
-        return (_versioned(TableSpec(name, placement=BY_KEY), aggregation, lambda function: function),)
-    state = TableSpec(f"{name}-state", placement=BY_KEY)
+        spec = TableSpec(name, placement=BY_KEY, takes_out=takes_out)
+        return (_versioned(spec, aggregation, lambda function: function),)
+    state = TableSpec(f"{name}-state", placement=BY_KEY, takes_out=takes_out)
     derived = Derived(state.name, aggregation.result)
     given = TableSpec(name, placement=BY_KEY, version=aggregation.version, derived=derived)
     return given, _versioned(state, aggregation, lambda function: function)

@@ -70,7 +70,7 @@ class TableAggregate:
         self.name = name
         self.aggregation = aggregation
         self._subtract = aggregation.subtract
-        self.specs = of_keys(name, aggregation)
+        self.specs = of_keys(name, aggregation, takes_out=True)
         self.counts = {SKIPPED: 0}
         self._failed: Failed = raise_failed
 
