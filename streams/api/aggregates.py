@@ -168,7 +168,7 @@ def aggregation(
     for name, argument in {**arguments, "version": version, "migrate": migrate}.items():
         if isinstance(argument, Aggregate):
             raise _misnamed(step, name)
-    check_version(step, version)
+    check_version(step, version, migrate)
     if initial is None or add is None:
         if migrate:
             raise AppError(
@@ -183,10 +183,22 @@ def aggregation(
     return made if result is None else aggregations.shaped(made, result)
 
 
-def check_version(step: str, version: Any) -> None:
-    """Raises AppError for what is no version of a step's rows."""
+def check_version(step: str, version: Any, migrate: Any) -> None:
+    """Raises AppError for what is no version of a step's rows, and for migrations that lead to none up to it."""
     if not isinstance(version, int) or version < 1:
         raise AppError(f"step {step}: version={version!r}, but must be a whole number from 1")
+    if migrate is None:
+        return
+    if not isinstance(migrate, Mapping) or not all(map(callable, migrate.values())):
+        raise AppError(
+            f"step {step}: migrate={migrate!r}, but must be a dict of functions by the version they begin with"
+        )
+    for begin in migrate:
+        if not isinstance(begin, int) or not 1 <= begin < version:
+            raise AppError(
+                f"step {step}: migrate= has a function of version {begin!r} to the next, and the step is of version "
+                f"{version}: raise version=, or give the function the version that rows had before"
+            )
 
 
 def _combined(step: str, columns: Mapping[str, Any], of_rows: bool, version: int) -> Aggregation:

@@ -503,7 +503,7 @@ class Source(Generic[K, V]):
         own = [each for each in tables if not (isinstance(each, Table) and each.is_global)]
         reads = [each.name if isinstance(each, TableView) else each.spec.name for each in own]
         everywhere = [each.spec.name for each in tables if each not in own]
-        aggregates.check_version(label, version)
+        aggregates.check_version(label, version, migrate)
         hold_ms, migrations = milliseconds(hold, "hold"), dict(migrate or {})
         operator = partial(
             ProcessorOperator, label, make, [*reads, *everywhere], hold_ms, version=version, migrate=migrations

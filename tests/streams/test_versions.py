@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.streams import DROP, App, ChangeRefused, TestDriver
+from isthmus.streams import DROP, App, AppError, ChangeRefused, TestDriver
 from isthmus.streams.aggregates import Count, Sum, TopN
 
 
@@ -431,3 +431,9 @@ def test_columns_of_groups_of_rows_are_dropped_and_do_not_begin_anew() -> None:
     assert second.table("groups") == {b"all": {"n": 2}}
     with pytest.raises(ChangeRefused, match=r"column total is new.*give the step and the table that its rows are of"):
         ran(grouped(n=Count(), total=Sum(), version=3), second, ("in", "a", 7))
+
+
+@pytest.mark.parametrize("migrate", [{2: min}, {0: min}, {"1": min}, {1: None}, min])
+def test_migrations_of_a_step_that_cannot_be_are_refused_where_they_are_declared(migrate: Any) -> None:
+    with pytest.raises(AppError, match="step windows: migrate="):
+        aggregated("windows", **BY_HAND, version=2, migrate=migrate)
