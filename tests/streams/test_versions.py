@@ -437,3 +437,19 @@ def test_columns_of_groups_of_rows_are_dropped_and_do_not_begin_anew() -> None:
 def test_migrations_of_a_step_that_cannot_be_are_refused_where_they_are_declared(migrate: Any) -> None:
     with pytest.raises(AppError, match="step windows: migrate="):
         aggregated("windows", **BY_HAND, version=2, migrate=migrate)
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(40, 400), (400, 40)])
+def test_a_table_may_have_another_history(before_s: int, after_s: int) -> None:
+    """An update that comes out of order does not replace what was known before."""
+
+    def app(history: int) -> App:
+        made = App("steps")
+        table = made.stream("rates").table("rates", history=history)
+        made.stream("in").join(table, value=lambda value, rate: [value, rate], name="at-the-time").to("out")
+        return made
+
+    first = ran(app(before_s), None, *(("rates", "a", at) for at in range(100, 140, 4)))
+    later = (("rates", "a", 150), ("rates", "a", 160), ("rates", "a", 137))
+    second = ran(app(after_s), first, *later, *(("in", "a", at) for at in (125, 135, 138, 151)))
+    assert [sent.value for sent in second.sent] == [b"[125,124]", b"[135,132]", b"[138,137]", b"[151,150]"]

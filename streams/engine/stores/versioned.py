@@ -96,9 +96,14 @@ class VersionedRows:
         return len(keys)
 
     def rebuild(self) -> None:
-        """After the store was restored or rolled back. Reads all rows."""
+        """After the store was restored or rolled back. Reads all rows. Steps of another history become its own."""
         self._idle.clear()
         self.stream_time_ms = 0
+        others = {
+            key[0]: None for key, row in self._store.rows.items() if len(key) == 2 and self._is_other(key[1], row)
+        }
+        for key in others:
+            self._divide(key)
         for key, row in self._store.rows.items():
             if len(key) == 1:
                 time_ms, there, _, steps = row
@@ -107,6 +112,21 @@ class VersionedRows:
                     self._idle.add(key[0], time_ms)
 
     # --- Parts -------------------------------------------------------------------------------------------------------
+
+    def _is_other(self, step: int, versions: list[list[Any]]) -> bool:
+        """Whether a step is one of another history's."""
+        return any(versions[end][0] // self._step_ms != step for end in (0, -1))
+
+    def _divide(self, key: Any) -> None:
+        """Write a key's older versions anew, by the steps of this history."""
+        *latest, steps = self._store.rows[key,]
+        divided: dict[int, list[list[Any]]] = {}
+        for version in sorted((each for step in steps for each in self._store.rows[key, step]), key=_time_of):
+            divided.setdefault(version[0] // self._step_ms, []).append(version)
+        self._delete_steps(key, steps)
+        for step, versions in divided.items():
+            self._store.set((key, step), versions)
+        self._store.set((key,), [*latest, list(divided)])
 
     def _horizon_ms(self) -> int:
         return self.stream_time_ms - self._history_ms
