@@ -453,3 +453,15 @@ def test_a_table_may_have_another_history(before_s: int, after_s: int) -> None:
     later = (("rates", "a", 150), ("rates", "a", 160), ("rates", "a", 137))
     second = ran(app(after_s), first, *later, *(("in", "a", at) for at in (125, 135, 138, 151)))
     assert [sent.value for sent in second.sent] == [b"[125,124]", b"[135,132]", b"[138,137]", b"[151,150]"]
+
+
+def test_rows_from_before_a_table_had_a_ttl_expire_too() -> None:
+    def app(ttl: float | None) -> App:
+        made = App("steps")
+        made.stream("in").table("rows", ttl=ttl)
+        return made
+
+    first = ran(app(None), None, ("in", "a", 1), ("in", "b", 9))
+    second = ran(app(5), first, ("in", "c", 14))
+    assert second.table("rows") == {b"a": 1, b"b": 9, b"c": 14}  # their time begins with the ttl, at 9 s
+    assert ran(app(5), second, ("in", "d", 30)).table("rows") == {b"d": 30}

@@ -70,6 +70,9 @@ class TableSource:
             self._times = context.store(self._times_spec.name)
             for key, at in self._times.rows.items():
                 self._schedule(key, at)
+            if len(self._times.rows) < len(self._store.rows):  # they are from before it had a ttl, which begins now
+                for key in [key for key in self._store.rows if key not in self._times.rows]:
+                    self._touch(key, context.stream_time_ms, gone=False)
 
     def process(self, port: int, events: list[Event]) -> Outputs:
         found: list[Event] = []
