@@ -1,7 +1,8 @@
 """What the tables of an app are, as its changelogs keep it, to be compared with what they are later. Pure.
 
-Only what the meaning of rows depends on is in it: which step makes them, and the lengths of its windows. How long
-windows wait for late events, or rows are kept, may change at any time.
+Only what the meaning of rows depends on is in it: which step makes them, and the lengths of its windows. How long rows
+are kept may change at any time. How long a step's windows wait for late events may not be more than rows were kept: a
+window that has closed would begin anew with a late event, and be given again without all that was in it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ from typing import Any
 import orjson
 
 COMPUTES = "computes"  # what a step makes of values: its columns, or its name
-_COMPARED_ELSEWHERE = ("version", "part")
+GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, and how long their rows are there, at most
+_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """What rows of a table were made by, and are made by now, where that is not the same, in words, by name. What an
     earlier release did not keep is not known to differ."""
     names = [name for name in {**before, **now} if name not in _COMPARED_ELSEWHERE and before]
-    return {
+    found = {
         name: f"{name} was {_told(before.get(name))}, and is {_told(now.get(name))}"
         for name in names
         if before.get(name) != now.get(name)
     }
+    if KEPT in before and now.get(GRACE, 0) > before[KEPT]:
+        found[GRACE] = (
+            f"windows that ended over {before[KEPT]} ms ago are gone, and with a grace of {now[GRACE]} ms late events "
+            "would begin them anew"
+        )
+    return found
 
 
 def _told(value: Any) -> str:

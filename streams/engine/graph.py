@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..errors import AppError
-from .described import COMPUTES
+from .described import COMPUTES, GRACE, KEPT
 from .event import NO_WATERMARK, Event
 from .operators.operator import Context, Failed, Operator, raise_failed
 from .operators.table_sources import TableSource
@@ -84,6 +84,10 @@ def made_by(operator: Operator) -> dict[str, Any]:
         said[COMPUTES] = aggregation.computes
         if windows is None:  # else they are in the rows of windows, whatever is given of them
             said["accumulators"] = "the rows" if aggregation.result is None else "in a table of their own"
+    if windows is not None and hasattr(windows, GRACE):
+        said[GRACE] = windows.grace_ms
+        retention_ms = getattr(windows, "retention_ms", None)  # from a window's start on
+        said[KEPT] = windows.grace_ms if retention_ms is None else retention_ms - windows.size_ms
     fields = ((operator, _OF_OPERATORS), (windows, _OF_WINDOWS))
     return said | {name: getattr(of, name) for of, names in fields for name in names if hasattr(of, name)}
 

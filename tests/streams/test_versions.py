@@ -465,3 +465,25 @@ def test_rows_from_before_a_table_had_a_ttl_expire_too() -> None:
     second = ran(app(5), first, ("in", "c", 14))
     assert second.table("rows") == {b"a": 1, b"b": 9, b"c": 14}  # their time begins with the ttl, at 9 s
     assert ran(app(5), second, ("in", "d", 30)).table("rows") == {b"d": 30}
+
+
+@pytest.mark.parametrize(("retention", "is_refused"), [(None, True), (70, False)])
+def test_windows_that_have_closed_are_not_begun_anew_by_a_longer_grace(
+    retention: float | None, is_refused: bool
+) -> None:
+    """An event at 2 s that comes at 30 s: late at first, and in its window once the grace is a minute."""
+
+    def app(grace: float) -> App:
+        app = App("steps")
+        windows = app.stream("in").tumbling(10, grace=grace, retention=retention)
+        windows.count(name="windows").current().table("rows")
+        return app
+
+    first = ran(app(0), None, ("in", "a", 1), ("in", "a", 30))
+    if is_refused:
+        with pytest.raises(ChangeRefused, match="ended over 0 ms ago are gone, and with a grace of 60000 ms"):
+            ran(app(60), first)
+        return
+    second = ran(app(60), first, ("in", "a", 2))
+    assert second.table("rows")[b"a", 0, 10_000] == 2
+    ran(app(0), second)
