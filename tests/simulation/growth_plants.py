@@ -32,18 +32,18 @@ def one_broker_is_asked(stack: contextlib.ExitStack) -> None:
 
 def growth_is_not_looked_for(stack: contextlib.ExitStack) -> None:
     """A commit has what was read of an input that has grown, by the old number of partitions."""
-    from isthmus.streams.runtime.worker import StreamWorker
+    from isthmus.streams.runtime.topics import AppTopics
 
     async def check_growth(self: Any) -> None: ...
 
-    _replace(stack, StreamWorker, "_check_growth", check_growth)
+    _replace(stack, AppTopics, "check_growth", check_growth)
 
 
 def copies_fit_any_task(stack: contextlib.ExitStack) -> None:
     """When an input has grown, a bridge takes the copy of the task whose name it has."""
-    from isthmus.streams.runtime.worker import StreamWorker
+    from isthmus.streams.runtime.layout import Layout
 
-    _replace(stack, StreamWorker, "_tables_of", lambda self, id: self.copies.stores[id].keys())
+    _replace(stack, Layout, "tables_of", lambda self, id: mock.ANY)
 
 
 def bridges_keep_partitions(stack: contextlib.ExitStack) -> None:
@@ -55,12 +55,12 @@ def bridges_keep_partitions(stack: contextlib.ExitStack) -> None:
 
 def bridged_topics_begin_anew(stack: contextlib.ExitStack) -> None:
     """What a task with tables had read of an input is read again by the bridge that brings it from then on."""
-    from isthmus.streams.runtime.worker import StreamWorker
+    from isthmus.streams.runtime.restoring import Restoring
 
-    real = StreamWorker._restore
+    real = Restoring._restore
 
     async def restore(self: Any, tasks: Any) -> None:
-        consumer, bridged = self.consumer, self.layout.bridged
+        consumer, bridged = self._consumer, self._topics.layout.bridged
 
         async def committed(tps: Any) -> Any:
             found = await type(consumer).committed(consumer, tps)
@@ -69,7 +69,7 @@ def bridged_topics_begin_anew(stack: contextlib.ExitStack) -> None:
         consumer.committed = committed
         await real(self, tasks)
 
-    _replace(stack, StreamWorker, "_restore", restore)
+    _replace(stack, Restoring, "_restore", restore)
 
 
 # --- Agents' own topics -----------------------------------------------------------------------------------------------

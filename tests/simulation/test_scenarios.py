@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from .batch import Summary, run_seeds
-from .controls import PLANTS
+from .controls import PLANTS, planted
 from .found_by import FOUND_BY, NOT_SEEN
 from .invariants import INVARIANTS
 from .scenarios import SCENARIOS
@@ -290,6 +290,13 @@ def test_a_planted_bug_is_found(plant: str) -> None:
     assert summary.failed, f"{len(seeds)} seeds of {FOUND_BY[plant]} do not see {plant}"
     print(f"{plant}: seed {summary.failed[0].seed} of {FOUND_BY[plant]}")
     assert summary.failed[0].error_type == "AssertionError", failures(summary)
+
+
+def test_planted_bugs_name_what_is_there() -> None:
+    """Those that no seed sees, too, which nothing else plants."""
+    for plant in PLANTS:
+        with planted(plant):
+            pass
 
 
 def test_every_invariant_is_checked_and_broken_by_a_planted_bug() -> None:
