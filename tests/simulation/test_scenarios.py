@@ -23,7 +23,7 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 SHARE = {
     "cluster": 1.5, "consumer-groups": 0.3, "diverged": 0.5, "groups": 0.5, "mirror": 0.5, "offset-expiry": 0.5,
     "producers": 0.5, "stream-cluster": 0.12, "stream-growth": 0.07, "stream-pipelines": 0.12,
-    "streams": 0.8, "transactions": 1.5, "zombies": 0.15,
+    "streams": 1.04, "transactions": 1.5, "zombies": 0.15,
 }  # fmt: skip
 PROCESSES = 2
 AT_FIRST = 4  # seeds of a planted bug that are run one by one: most are seen by then
