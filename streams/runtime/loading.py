@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ...client import Admin, Client, Consumer, FetchedBatches, TopicPartition
@@ -23,15 +24,19 @@ T = TypeVar("T")
 
 
 class _Filling:
-    """One changelog partition, and the store that it fills."""
+    """One changelog partition, and the store that it fills, as long as its task is here."""
 
-    def __init__(self, tp: TopicPartition, store: Store) -> None:
+    def __init__(self, tp: TopicPartition, store: Store, is_here: Callable[[], bool]) -> None:
         self.store = store
+        self.is_here = is_here
         self.where = f"{tp.topic}-{tp.partition}"
         self.is_whole = True  # the last record so far is a marker: of no checkpoint is there only a part
 
     def take(self, batches: FetchedBatches) -> int:
         """The number of rows."""
+        if not self.is_here():
+            self.is_whole = True
+            return 0
         columns = records.decode_lists(batches.records, from_offset=batches.from_offset)
         rows, marker = as_read(columns[2], columns[3], self.where)
         self.store.restore(rows, batches.next_offset, marker)
@@ -45,22 +50,23 @@ async def load(
     tasks: Sequence[Task],
     changelog: Callable[[str], str],
     loaded: Callable[[int], None] = lambda rows: None,
+    is_here: Callable[[Task], bool] = lambda task: True,
 ) -> None:
     """Fill the stores of tasks with what is committed; `Task.restored` is next. changelog: topic of a table. loaded:
-    told of each number of rows.
+    told of each number of rows. is_here: False once a task's stores are closed, as it was taken away meanwhile.
 
     Everything that is committed by now is in the result, also what is committed by a transaction that is still open:
     its end is waited for. Of each table there are whole checkpoints, also while the app writes more. Raises
     ChangelogError if the end does not come, and for what is no changelog of the app.
     """
-    places: dict[TopicPartition, Store] = {}
+    places: dict[TopicPartition, _Filling] = {}
     for task in tasks:
         for table, store in task.stores.items():
             tp = TopicPartition(changelog(table), task.partition)
             assert tp not in places, f"two tasks have {tp.topic}-{tp.partition}: {[str(each.id) for each in tasks]}"
-            places[tp] = store
+            places[tp] = _Filling(tp, store, partial(is_here, task))
     if places:
-        await _fill(client, {tp: _Filling(tp, store) for tp, store in places.items()}, loaded)
+        await _fill(client, places, loaded)
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from ...client import Admin, Client, Consumer, TopicPartition
 from ...protocol.primitives import uuid_to_str
@@ -17,7 +17,7 @@ from ..engine.checkpoint import Position
 from ..engine.stores.store import Store
 from ..engine.task import Task, TaskId
 from ..engine.versions import prepare
-from ..errors import ChangeRefused, StreamsError
+from ..errors import ChangeRefused, StoreError, StreamsError
 from ..savepoints import fence
 from .copies import Copies, Copy
 from .global_tables import GlobalTables
@@ -50,8 +50,8 @@ class _Rows:
 
 
 class Restoring:
-    """Of one worker. tasks: those that do not run yet; new_stores: makes the stores of a task, by table; global_tables:
-    set before the first task begins, if the app has any."""
+    """Of one worker. tasks: those that do not run yet; new_store: makes that of a task's table; global_tables: set
+    before the first task begins, if the app has any."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Restoring:
         consumer: Consumer,
         topics: AppTopics,
         copies: Copies,
-        new_stores: Callable[[TaskId], dict[str, Store]],
+        new_store: Callable[[TaskId, str], Store],
     ) -> None:
         self._app = app
         self._client = client
         self._consumer = consumer
         self._topics = topics
         self._copies = copies
-        self._new_stores = new_stores
+        self._new_store = new_store
         self.global_tables: GlobalTables | None = None
         self.tasks: dict[TaskId, Task] = {}
         self._copied_at: dict[TaskId, float] = {}  # of those that began with a copy: when it was whole
@@ -81,7 +81,7 @@ class Restoring:
         self._copied_at |= {id: at for id in ids if (at := self._copies.whole_at(id)) is not None}
         layout = self._topics.layout
         tasks = [
-            Task(self._app.id, id, self._copies.take(id) or self._new_stores(id), layout.described(id.subtopology))
+            Task(self._app.id, id, self._copies.take(id) or {}, layout.described(id.subtopology))  # see `_opened`
             for id in ids
         ]
         for task in tasks:
@@ -126,13 +126,28 @@ class Restoring:
         # First, since it waits for transactions of the partitions' last owner, which may still be committed.
         committed = await self._consumer.committed(tps)
         rows = _Rows(self._app.id, len(tasks))
+        await in_turns(self._opened(tasks))
         topics = {self._app.changelog_topic(table): None for each in tasks for table in each.stores}
         await self._topics.changelogs.check(topics)
-        await load(self._client, tasks, self._app.changelog_topic, rows.loaded)
+        await load(self._client, tasks, self._app.changelog_topic, rows.loaded, self._is_here)
         if self.global_tables is not None:
             await self.global_tables.caught_up()  # what the last owner has written there is here
         rows.told()
-        await self._set_starts([task for task in tasks if await self._is_fit(task)], committed)
+        await self._set_starts([task for task in tasks if self._is_here(task) and await self._is_fit(task)], committed)
+
+    def _is_here(self, task: Task) -> bool:
+        """False once it was taken away, and its stores are closed, while others are restored with it."""
+        return self.tasks.get(task.id) is task
+
+    def _opened(self, tasks: Sequence[Task]) -> Generator[None, None, None]:
+        """Open the stores of tasks that have none yet, one at a time: on disk each takes up to 80 ms, and a worker that
+        opens hundreds in one turn of the loop misses its heartbeats."""
+        for task in tasks:
+            tables = self._topics.layout.subtopology(task.id).tables if self._is_here(task) else ()
+            for table in tables:
+                if table not in task.stores and self._is_here(task):
+                    task.stores[table] = self._new_store(task.id, table)
+                    yield
 
     async def _is_fit(self, task: Task) -> bool:
         """Whether this code can go on from what its tables have; rows of an earlier version are rewritten."""
@@ -141,6 +156,10 @@ class Restoring:
             rewritten = await in_turns(prepare(task))
         except ChangeRefused as error:
             self._refused[task.id] = error
+            return False
+        except StoreError:
+            if self._is_here(task):
+                raise
             return False
         for table, count in rewritten.items():
             log.info(

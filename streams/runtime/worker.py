@@ -98,7 +98,7 @@ class StreamWorker:
         self.left_out_total = 0
         self._failed = FailedTasks()
         self.processed_total = 0
-        self._restoring = Restoring(app, client, self.consumer, self.topics, self.copies, self._new_stores)
+        self._restoring = Restoring(app, client, self.consumer, self.topics, self.copies, self._new_store)
         self._rounds = Rounds(self._writers)
         self._is_blocked = False
         self._behind: dict[TopicPartition, TaskRun] = {}  # paused, until their tasks have processed what they have
@@ -588,11 +588,11 @@ class StreamWorker:
         return self.consumer.lag(TopicPartition(topic, partition)) != 0
 
     def _new_stores(self, id: TaskId) -> dict[str, Store]:
+        return {name: self._new_store(id, name) for name in self.layout.subtopology(id).tables}
+
+    def _new_store(self, id: TaskId, table: str) -> Store:
         assert self._state is not None
-        return {
-            name: self._state.open(self._specs[name], self.app.changelog_topic(name), id.partition)
-            for name in self.layout.subtopology(id).tables
-        }
+        return self._state.open(self._specs[table], self.app.changelog_topic(table), id.partition)
 
     async def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._has_joined = self._is_rebalancing = True

@@ -136,3 +136,14 @@ async def test_a_transaction_that_does_not_end_is_an_error_in_time(monkeypatch):
     ):
         await loading_it
     assert changelog.is_closed
+
+
+@run_by(in_loop)
+async def test_stores_of_a_task_that_was_taken_away_are_left_alone(monkeypatch):
+    """They are closed, and one on disk takes no rows any more; other tasks are filled with it."""
+    Changelog(monkeypatch, 2, [[(b'"k"', b"1"), marker(1)]])
+    taken = MemoryStore(TableSpec("t"))
+    task = Task("app", TaskId("in", 1), {"t": taken})
+    name = "app-{}-changelog".format
+    await loading.load(None, [task], name, is_here=lambda each: each is not task)  # type: ignore[arg-type]
+    assert taken.changelog_offset == 0

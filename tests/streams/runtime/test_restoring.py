@@ -12,6 +12,7 @@ from isthmus.streams.engine.checkpoint import MARKER, as_read
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.runtime import changelogs as changelogs_module
+from isthmus.streams.runtime import loading as loading_module
 from isthmus.streams.runtime import worker as worker_module
 from tests.running import in_loop, run_by
 
@@ -188,4 +189,33 @@ async def test_a_task_is_not_restored_from_a_changelog_that_is_another_one_now(m
     with pytest.raises(ChangelogError, match=f"changelog {CHANGELOG} .*{how}.* streams reset app"):
         await world.running
     assert world.journal.steps.count("load") == 1
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_stores_are_opened_beside_what_else_goes_on(monkeypatch):
+    """Hundreds on disk take seconds: the group hears of the worker meanwhile."""
+    world = World(monkeypatch)
+    opened, turns_before = [], []
+    real = world.worker._restoring._new_store
+    monkeypatch.setattr(loading_module, "TURN_S", 0.0)
+    turned = 0
+
+    def open_store(id: Any, table: str) -> Any:
+        opened.append(id)
+        turns_before.append(turned)
+        return real(id, table)
+
+    async def others() -> None:
+        nonlocal turned
+        while True:
+            turned += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    monkeypatch.setattr(world.worker._restoring, "_new_store", open_store)
+    await world.start(ONE, OTHER)
+    await world.until(lambda: len(world.worker.running) == 2)
+    beside.cancel()
+    assert len(opened) == 2 and turns_before[0] < turns_before[1]
     await world.end()

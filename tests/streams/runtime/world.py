@@ -170,7 +170,7 @@ class World:
     async def _written(self, client: Client, app_id: str, read: Any) -> Written:
         return self.written
 
-    async def _load(self, client: Client, tasks: Sequence[Task], changelog: Any, loaded: Any) -> None:
+    async def _load(self, client: Client, tasks: Sequence[Task], changelog: Any, loaded: Any, is_here: Any) -> None:
         self.journal.done.append(("load",))
         for task in tasks:
             if task.partition in self.gates:
@@ -178,7 +178,8 @@ class World:
             for table, store in task.stores.items():
                 committed = self.journal.committed(changelog(table), task.partition)
                 rows, marker = as_read([key for key, _ in committed], [value for _, value in committed], table)
-                store.restore(rows, len(committed), marker)
+                if is_here(task):
+                    store.restore(rows, len(committed), marker)
 
     async def start(self, *tps: TopicPartition) -> None:
         await self.worker.start()
