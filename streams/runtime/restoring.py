@@ -95,8 +95,8 @@ class Restoring:
             tasks = self._under_way.pop(restoring)
             restoring.result()
             for task in tasks:
-                if self.tasks.get(task.id) is not task:
-                    continue  # it was taken away meanwhile
+                if not self._is_here(task):
+                    continue
                 del self.tasks[task.id]
                 self._copied_at.pop(task.id, None)
                 yield task, self._refused.pop(task.id, None)
@@ -107,7 +107,7 @@ class Restoring:
         if (taken := self.tasks.pop(id, None)) is None:
             return
         for restoring, tasks in list(self._under_way.items()):
-            if taken in tasks and not any(self.tasks.get(each.id) is each for each in tasks):
+            if taken in tasks and not any(map(self._is_here, tasks)):
                 restoring.cancel()
                 await asyncio.gather(restoring, return_exceptions=True)
                 del self._under_way[restoring]

@@ -9,20 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..event import Event
-from .accumulators import of_keys
+from .accumulators import Accumulators, of_keys
 from .aggregations import Aggregation
 from .operator import (
-    LEFT_OUT,
     SKIPPED,
     Context,
     Failed,
     Outputs,
-    derived,
     raise_failed,
-    resulting,
     unusable_key,
 )
-from .table_sources import Change
 
 
 class KeyAggregate:
@@ -36,12 +32,12 @@ class KeyAggregate:
         self.name = name
         self.aggregation = aggregation
         self.specs = of_keys(name, aggregation)
+        self._accumulators = Accumulators(name, aggregation, self.specs)
         self.counts = {SKIPPED: 0}
         self._failed: Failed = raise_failed
 
     def open(self, context: Context) -> None:
-        self._store = context.store(self.name)
-        self._accumulators = context.store(self.specs[-1].name)
+        self._accumulators.open(context)
         self._failed = context.failed
 
     def process(self, port: int, events: list[Event]) -> Outputs:
@@ -69,7 +65,7 @@ class KeyAggregate:
             touched[key] = accumulator, event
         found: list[Event] = []
         for accumulator, event in touched.values():
-            self._change(accumulator, event, found)
+            self._accumulators.set(event, accumulator, found)
         return (found,)
 
     def advance(self, watermark_ms: int) -> Outputs:
@@ -77,14 +73,3 @@ class KeyAggregate:
 
     def tick(self, wall_ms: int) -> Outputs:
         return ([],)
-
-    def _change(self, accumulator: Any, event: Event, found: list[Event]) -> None:
-        old, result = self._store.rows.get(event.key), self.aggregation.result
-        self._accumulators.set(event.key, accumulator)
-        if result is None:
-            found.append(derived(event, Change(old, accumulator)))
-            return
-        new = resulting(self.name, result, accumulator, event, self._failed)
-        if new is not LEFT_OUT:
-            self._store.set(event.key, new)
-            found.append(derived(event, Change(old, new)))

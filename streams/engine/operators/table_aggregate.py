@@ -11,17 +11,15 @@ from typing import Any
 
 from ...errors import AppError
 from ..event import Event
-from .accumulators import of_keys
+from .accumulators import Accumulators, of_keys
 from .aggregations import Aggregation
 from .operator import (
-    LEFT_OUT,
     SKIPPED,
     Context,
     Failed,
     Outputs,
     derived,
     raise_failed,
-    resulting,
     unusable_key,
 )
 from .stateless import Step
@@ -71,12 +69,12 @@ class TableAggregate:
         self.aggregation = aggregation
         self._subtract = aggregation.subtract
         self.specs = of_keys(name, aggregation, takes_out=True)
+        self._accumulators = Accumulators(name, aggregation, self.specs)
         self.counts = {SKIPPED: 0}
         self._failed: Failed = raise_failed
 
     def open(self, context: Context) -> None:
-        self._store = context.store(self.name)
-        self._accumulators = context.store(self.specs[-1].name)
+        self._accumulators.open(context)
         self._failed = context.failed
 
     def process(self, port: int, events: list[Event]) -> Outputs:
@@ -105,8 +103,7 @@ class TableAggregate:
                 self._failed(self.name, event, error)
                 if change.old is None:
                     continue  # else what the row was before is taken out all the same
-            self._accumulators.set(event.key, new)
-            self._give(event, old, new, found)
+            self._accumulators.set(event, new, found)
         return (found,)
 
     def advance(self, watermark_ms: int) -> Outputs:
@@ -125,14 +122,3 @@ class TableAggregate:
             except Exception:
                 return accumulator
             raise
-
-    def _give(self, event: Event, old: Any, new: Any, found: list[Event]) -> None:
-        result = self.aggregation.result
-        if result is None:
-            found.append(derived(event, Change(old, new)))
-            return
-        after = resulting(self.name, result, new, event, self._failed)
-        if after is not LEFT_OUT:
-            before = self._store.rows.get(event.key)
-            self._store.set(event.key, after)
-            found.append(derived(event, Change(before, after)))
