@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from integration_tests.brokers import BrokerProcess
 from isthmus.client import Admin, Client, Consumer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.assignors import Member, Share, cooperatively
@@ -39,15 +38,6 @@ class ToTheGreediest:
 
     def on_assignment(self, partitions: list[TopicPartition], user_data: bytes) -> None:
         self.told = user_data
-
-
-@pytest.fixture(params=["stock", "own"])
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    if request.param == "stock":
-        address: str = request.getfixturevalue("kafka")
-        return address
-    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
-    return broker.bootstrap
 
 
 def owned(consumer: Consumer) -> list[int]:

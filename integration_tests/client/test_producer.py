@@ -6,19 +6,9 @@ import asyncio
 
 import pytest
 
-from integration_tests.brokers import BrokerProcess
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.protocol.errors import ErrorCode, KafkaError
-
-
-@pytest.fixture(params=["stock", "own"])
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    if request.param == "stock":
-        address: str = request.getfixturevalue("kafka")
-        return address
-    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
-    return broker.bootstrap
 
 
 async def begun(bootstrap: str, topic: str, **configs: str) -> tuple[Client, Producer]:

@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from integration_tests.brokers import BrokerProcess
 from isthmus.client import Admin, Client, Consumer, Producer, Progress, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.connectors.options import parse
@@ -23,15 +22,6 @@ LIMIT_S = 180.0
 PRODUCERS = 3
 
 Found = list[tuple[int, bytes]]
-
-
-@pytest.fixture(params=["stock", "own"])
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    if request.param == "stock":
-        address: str = request.getfixturevalue("kafka")
-        return address
-    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
-    return broker.bootstrap
 
 
 @contextlib.asynccontextmanager

@@ -9,9 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import pytest
-
-from integration_tests.brokers import ROOT, BrokerProcess
+from integration_tests.brokers import ROOT
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 
@@ -22,15 +20,6 @@ PARTITIONS = 4
 LIMIT_S = 120.0
 KILL_EVERY_S = 2.5
 KILLS = 4
-
-
-@pytest.fixture(params=["stock", "own"])
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    if request.param == "stock":
-        address: str = request.getfixturevalue("kafka")
-        return address
-    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
-    return broker.bootstrap
 
 
 @contextmanager
