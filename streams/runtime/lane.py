@@ -122,6 +122,7 @@ class Lane:
         self.readers = [(Readers(agent, task, self._agent_failed), topics) for agent, topics in parts.readers]
         self.behind = {node: Readers(agent, task, self._agent_failed) for node, agent in parts.behind.items()}
         self.between_events = True  # stays false where a step has failed or was cancelled
+        self.tick_at = 0.0  # loop time from which it is to be told the time
         self.most = 1  # events of a step: follows the agents' speed, since an agent may take a whole batch at once
         self._backlogs: dict[str, deque[Backlog]] = {}  # by topic, in the order of their turns
         self._in_order = parts.in_order

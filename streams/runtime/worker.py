@@ -395,13 +395,13 @@ class StreamWorker:
         must_wait = is_overdue and all(run.is_whole for run in self.running.values())
         must_wait = must_wait or (is_behind and int(math.log2(overdue_s / OVERDUE_S)) % 2 == 1)
         until = now + BATCH_S if now >= self._commit_at else min(now + BATCH_S, self._commit_at)
+        self._tick(now, leaving)
         for run, lane in list(self._ready(leaving)):
             may_begin = run.is_behind if is_behind else self._rounds.may_begin(run, lane, is_due)
             if must_wait or not may_begin:
                 continue
             most = 1 if is_behind else lane.most
             self._rounds.begin(run, lane, lane.process(most, until, self.runtime.wall_ms()))
-        self._tick(now, leaving)
         await self._rounds.turn()
         await self._see_ended()
 
@@ -424,15 +424,16 @@ class StreamWorker:
         self._is_blocked = not any(step.running.result() for step in ended if not step.running.exception())
 
     def _tick(self, now: float, leaving: Collection[TaskId]) -> None:
-        """Tell operators the time, some times a second."""
-        if now < self._tick_at:
-            return
-        self._tick_at = now + TICK_S
-        self._purge.look(now)
-        self._split.seen(now, self._missing())
+        """Tell operators the time, some times a second. Each lane has its own turn, before its next events: one that
+        is always busy would never be told."""
+        if now >= self._tick_at:
+            self._tick_at = now + TICK_S
+            self._purge.look(now)
+            self._split.seen(now, self._missing())
         for id, run in self.running.items():
             for lane in run.lanes if id not in leaving else ():
-                if lane.chained and not self._rounds.is_busy(lane):
+                if lane.chained and now >= lane.tick_at and not self._rounds.is_busy(lane):
+                    lane.tick_at = now + TICK_S
                     self._rounds.begin(run, lane, lane.tick(self.runtime.wall_ms()))
 
     async def _leave_out(self, task: Task, left_out: LeftOut) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from isthmus.client import FetchedBatches
 from isthmus.client.errors import TransactionAborted
+from isthmus.streams.engine.event import Event
+from isthmus.streams.engine.operators.processor import ProcessorContext
 from isthmus.streams.engine.partitioning import Places
 from isthmus.streams.runtime import agents as agents_module
 from tests.running import in_loop, run_by
@@ -45,6 +47,30 @@ async def test_a_batch_that_an_agent_takes_whole_is_smaller_where_it_is_slow(mon
     world.group.ends = {ONE: 3_000}
     await world.until(lambda: world.worker.processed_total == 3_000)
     assert sum(sizes) == 3_000 and sizes[0] == 1 and max(sizes) <= 64
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_task_that_always_has_something_to_do_is_told_the_time_all_the_same(monkeypatch):
+    class Slow:
+        def process(self, event: Event, context: ProcessorContext) -> None:
+            clock.now += 0.1
+            context.set_timer(1, wall_clock=True)
+
+        def on_timer(self, timer: Any, context: ProcessorContext) -> None:
+            fired.append(world.processed(0))
+
+    async def nothing(stream: Any) -> None:
+        async for _ in stream:
+            ...
+
+    fired: list[int] = []
+    world = World(monkeypatch, nothing, has_table=False, reads=lambda app: app.stream("in").process(Slow, name="slow"))
+    clock = Clock(monkeypatch)
+    await world.start(ONE)
+    world.group.ends = {ONE: 300}  # half a minute
+    await world.until(lambda: world.worker.processed_total == 300)
+    assert len(fired) >= 20
     await world.end()
 
 

@@ -111,7 +111,7 @@ class Group:
 
 
 class World:
-    """A worker of an app with a table `seen`, which counts what it reads by key."""
+    """A worker of an app with a table `seen`, which counts what it reads by key. reads: what the agents do."""
 
     def __init__(
         self,
@@ -119,6 +119,7 @@ class World:
         *agents: Any,
         guarantee: str = ALO,
         has_table: bool = True,
+        reads: Callable[[App], Any] = lambda app: app.topic("in"),
         **options: Any,
     ) -> None:
         self.journal = Journal(monkeypatch)
@@ -136,11 +137,12 @@ class World:
                     await self.out.send(key=None, value=event.offset)
 
         for agent in agents or (count,):
-            app.agent(app.topic("in"), tables=[seen] if has_table else (), **options)(agent)
+            app.agent(reads(app), tables=[seen] if has_table else (), **options)(agent)
         client = Client("127.0.0.1:1")
         self.topic_id: bytes | None = None
         known = SimpleNamespace(leaders={0: 1, 1: 1}, topic_id=ZERO_UUID)
-        client.topics.update({"in": known, CHANGELOG: known})  # type: ignore[dict-item]
+        changelogs = [f"app-{table}-changelog" for table in app.all_tables()]
+        client.topics.update(dict.fromkeys(["in", *changelogs], known))  # type: ignore[arg-type]
 
         async def refresh_metadata(*_: Any, **__: Any) -> None: ...
 
