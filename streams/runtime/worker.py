@@ -63,6 +63,7 @@ log = logging.getLogger("isthmus.streams")
 POLL_MS = 100
 TICK_S = 0.5  # between ticks of operators
 OVERDUE_S = 1.0  # a commit that has waited for so long is put before new events
+BETWEEN_S = 1.0  # at most, between a commit that took long and the next one
 ABANDON_MS = 2_000  # what a worker that has failed may take for leaving its group, and again for closing its producers
 
 
@@ -104,7 +105,7 @@ class StreamWorker:
         self._behind: dict[TopicPartition, TaskRun] = {}  # paused, until their tasks have processed what they have
         self._tick_at = 0.0
         self._commit: asyncio.Task[None] | None = None
-        self._commit_at = NEVER
+        self._commit_began = self._commit_at = NEVER
         self._stopping = asyncio.Event()
         self.settled = asyncio.Event()  # set when the tasks of the first assignment are restored
         self._is_rebalancing = True
@@ -387,7 +388,7 @@ class StreamWorker:
         now = asyncio.get_running_loop().time()
         is_due = self._is_due
         overdue_s = now - self._commit_at
-        is_overdue = self.commits.has_outputs and overdue_s > OVERDUE_S
+        is_overdue = self._commit is None and self.commits.has_outputs and overdue_s > OVERDUE_S
         # It waits for agents that have taken events. One event more may be what they wait for; other tasks wait, else
         # they would have taken some when these are done. Or they wait for a time to be over, and must not have taken
         # the next event by then: so there are pauses, each as long as all before it.
@@ -476,8 +477,7 @@ class StreamWorker:
     async def _commit_when_due(self, now: float) -> None:
         """Begin a commit of all tasks that have changed, one at a time. Raises what the last one has raised."""
         if self._commit is not None and self._commit.done():
-            commit, self._commit = self._commit, None
-            commit.result()
+            await self._committed()
             self._failed.committed(self.running)
         if self._commit is not None or not (now >= self._commit_at or self._rounds.is_owed):
             return
@@ -516,6 +516,7 @@ class StreamWorker:
         checkpoints = [run.task.checkpoint() for run in whole if run.task.changed]
         if checkpoints:
             self._commit = self.commits.begin_commit(checkpoints)
+            self._commit_began = asyncio.get_running_loop().time()
         return True
 
     def _writers(self) -> Collection[Task]:
@@ -536,10 +537,16 @@ class StreamWorker:
             await self._go_back(error)
 
     async def _committed(self) -> None:
-        """Wait for the commit under way, if any."""
+        """Wait for the commit under way, if any. So do agents that write to a transaction: the next one is not due
+        before they had as much time for events as this one has taken, else it would be of one event each."""
         commit, self._commit = self._commit, None
-        if commit is not None:
+        if commit is None:
+            return
+        try:
             await commit
+        finally:
+            now = asyncio.get_running_loop().time()
+            self._commit_at = max(self._commit_at, now + min(now - self._commit_began, BETWEEN_S))
 
     async def _go_back(self, error: CommitRefused, leaving: Collection[TaskId] = ()) -> None:
         """Nothing since the last commit counts: restore all tasks as they were then, but for those that leave."""

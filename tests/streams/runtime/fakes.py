@@ -18,7 +18,8 @@ PLAIN, TRANSACTIONAL = "plain", "transactional"
 
 
 class Journal:
-    """What all producers did, in order. fails: errors that steps raise, each once; gates: steps that wait."""
+    """What all producers did, in order. fails: errors that steps raise, each once; gates: steps that wait; lasts_s: how
+    long they take."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[tuple[Any, ...]] = []
@@ -26,6 +27,7 @@ class Journal:
         self.at_once = True  # records are acknowledged as they are sent
         self.fails: dict[str, list[Exception]] = {}
         self.gates: dict[str, asyncio.Event] = {}
+        self.lasts_s: dict[str, float] = {}
         self.producers: list[FakeProducer] = []
         self.started: list[str] = []  # transactional ids of which one was made
         self.end = 40  # offset of what is written next
@@ -50,6 +52,8 @@ class Journal:
     async def step(self, *what: Any) -> None:
         if what[0] in self.gates:
             await self.gates[what[0]].wait()
+        if what[0] in self.lasts_s:
+            await asyncio.sleep(self.lasts_s[what[0]])
         if self.fails.get(what[0]):
             raise self.fails[what[0]].pop(0)
         self.done.append(what)

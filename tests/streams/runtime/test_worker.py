@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -363,17 +362,7 @@ async def test_agents_that_hold_events_back_do_not_put_commits_off_for_ever(loop
             pass
 
     world = World(monkeypatch, send, hold, guarantee=EOS, has_table=False)
-    poll = world.group.poll_batches
-
-    async def poll_batches(timeout_ms: float, unless: Sequence[Any] = ()) -> list[FetchedBatches]:
-        found = await poll(timeout_ms)
-        if not found:
-            passed = loop.create_future()
-            loop.call_later(timeout_ms / 1000, passed.set_result, None)
-            await asyncio.wait([passed, *unless], return_when=asyncio.FIRST_COMPLETED)
-        return found
-
-    monkeypatch.setattr(world.group, "poll_batches", poll_batches)
+    world.group.waits = True
     world.group.ends = {ONE: 1_000, OTHER: 1_000}
     await world.start(ONE)
     await asyncio.sleep(0.55)
@@ -381,5 +370,29 @@ async def test_agents_that_hold_events_back_do_not_put_commits_off_for_ever(loop
     await asyncio.sleep(40.0)
     try:
         assert world.position(0) > 20 and world.position(1) > 20
+    finally:
+        await world.end()
+
+
+@pytest.mark.parametrize(("guarantee", "lasts_s", "share"), [(EOS, 0.3, 0.4), (EOS, 5.0, 0.1), (ALO, 5.0, 0.9)])
+@run_by(in_virtual_time)
+async def test_commits_that_take_long_leave_time_for_events(loop, /, monkeypatch, guarantee, lasts_s, share):
+    """An agent that writes to a transaction waits for the commit under way, and then has the event that it has taken.
+    Were the next commit due at once, that would be all."""
+
+    async def send(stream: Any) -> None:
+        async for event in stream.events():
+            await asyncio.sleep(0.01)
+            await world.out.send(key=None, value=event.offset)
+
+    world = World(monkeypatch, send, guarantee=guarantee)
+    world.app.conf.broker_commit_interval = 0.1
+    world.journal.lasts_s["commit"] = lasts_s
+    world.group.waits = True
+    world.group.ends = {ONE: 10_000, OTHER: 10_000}
+    await world.start(ONE, OTHER)
+    await asyncio.sleep(60.0)
+    try:
+        assert min(world.processed(0), world.processed(1)) > share * 60.0 / 0.01
     finally:
         await world.end()

@@ -43,6 +43,7 @@ class Group:
         self.offsets: dict[TopicPartition, int] = {}
         self.coming: list[Callable[[], Any]] = []  # rebalances, each in a poll
         self.must_poll = False
+        self.waits = False  # polls last until something is to be done: else each is a turn of the loop
         self.rejoins = 0
 
     async def subscribe(self, topics: Sequence[str], *, on_assigned: Any, on_revoked: Any, on_lost: Any) -> None:
@@ -65,7 +66,13 @@ class Group:
         await asyncio.sleep(0)
         if self.coming:
             await self.coming.pop(0)()
-        return self._arrived()
+        found = self._arrived()
+        if self.waits and not found:
+            loop = asyncio.get_running_loop()
+            passed: asyncio.Future[None] = loop.create_future()
+            loop.call_later(timeout_ms / 1000, passed.set_result, None)
+            await asyncio.wait([passed, *unless], return_when=asyncio.FIRST_COMPLETED)
+        return found
 
     async def take_arrived(self, timeout_ms: float, unless: Sequence[Any] = ()) -> list[FetchedBatches]:
         await asyncio.sleep(0)
