@@ -103,6 +103,7 @@ class StreamWorker:
         self._rounds = Rounds(self._writers)
         self._is_blocked = False
         self._behind: dict[TopicPartition, TaskRun] = {}  # paused, until their tasks have processed what they have
+        self._look_at = 0.0  # loop time from which to see what has arrived, though there is something to process
         self._tick_at = 0.0
         self._commit: asyncio.Task[None] | None = None
         self._commit_began = self._commit_at = NEVER
@@ -172,8 +173,8 @@ class StreamWorker:
             current_origins.set(self.topics.origins)  # for this and for the agents' tasks, which begin here
         self._commit_at = loop.time() + self.app.commit_interval_s
         while not self._stopping.is_set():
-            may_go_on = not self._is_blocked and any(True for _ in self._ready())
-            if self.consumer.must_poll or not may_go_on:
+            may_go_on = self._may_go_on()
+            if self.consumer.must_poll or self._looks(may_go_on):
                 for batches in await self._poll(may_go_on):
                     self._take_in(batches)
             if self.topics.has_grown:
@@ -190,15 +191,30 @@ class StreamWorker:
                 await self._go_back(error)
         await self._rounds.finish(self.running.values, self._leave_s)
 
-    async def _poll(self, may_go_on: bool) -> list[FetchedBatches]:
-        """What has arrived, or arrives before something else is to be done. may_go_on: there is something now."""
+    def _may_go_on(self, leaving: Collection[TaskId] = ()) -> bool:
+        """Whether there is something to process now."""
+        return not self._is_blocked and any(True for _ in self._ready(leaving))
+
+    def _looks(self, may_go_on: bool) -> bool:
+        """Whether to see what has arrived: where there is nothing to process now, and else some times a second, since
+        what was fetched of one task may last for minutes, while others have nothing."""
+        return not may_go_on or asyncio.get_running_loop().time() >= self._look_at
+
+    def _look_ends(self, may_go_on: bool, *pending: asyncio.Future[Any]) -> list[asyncio.Future[Any]]:
+        """What a look at what has arrived does not go on after: it does not wait where there is something to process
+        now."""
+        loop = asyncio.get_running_loop()
+        self._look_at = loop.time() + POLL_MS / 1000
         self._hold_back()
-        unless = self._rounds.futures
-        if self._commit is not None:
-            unless.append(self._commit)
+        ends = [*pending, *self._rounds.futures]
         if may_go_on:
-            unless.append(asyncio.get_running_loop().create_future())
-            unless[-1].set_result(None)
+            ends.append(loop.create_future())
+            ends[-1].set_result(None)
+        return ends
+
+    async def _poll(self, may_go_on: bool) -> list[FetchedBatches]:
+        """What has arrived, or arrives before something else is to be done."""
+        unless = self._look_ends(may_go_on, *([] if self._commit is None else [self._commit]))
         try:
             return await self.consumer.poll_batches(POLL_MS, unless)
         except (NoOffset, LogTruncated) as error:
@@ -740,9 +756,9 @@ class StreamWorker:
             pending = waits()
             if all(each.done() for each in pending):
                 return
-            if self._is_blocked or not any(True for _ in self._ready(leaving)):
-                self._hold_back()
-                unless = [*pending, *self._rounds.futures]
+            may_go_on = self._may_go_on(leaving)
+            if self._looks(may_go_on):
+                unless = self._look_ends(may_go_on, *pending)
                 for batches in await self.consumer.take_arrived(min(POLL_MS, left * 1000), unless):
                     self._take_in(batches)
             await self._process_round(leaving)

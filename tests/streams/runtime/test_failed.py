@@ -75,7 +75,7 @@ async def test_a_record_that_fails_while_a_commit_is_under_way_does_not_break_it
     assert world.journal.steps[-1] == "offsets"
     world.journal.gates["commit"].set()
     bad.clear()
-    await world.until(lambda: world.position() == 1 and not world.worker.running)
+    await world.until(lambda: world.position() == 1)
     clock.now += 100.0
     await world.until(lambda: world.position() == 8)
     assert world.table() == counted(8) and len(world.journal.committed("out")) == 1

@@ -13,6 +13,7 @@ from isthmus.streams.engine.event import Event
 from isthmus.streams.engine.operators.processor import ProcessorContext
 from isthmus.streams.engine.partitioning import Places
 from isthmus.streams.runtime import agents as agents_module
+from isthmus.streams.runtime.worker import BETWEEN_S
 from tests.running import in_loop, run_by
 from tests.streams.virtual_time import in_virtual_time
 
@@ -40,8 +41,7 @@ async def test_a_batch_that_an_agent_takes_whole_is_smaller_where_it_is_slow(mon
             sizes.append(len(batch))
             clock.now += len(batch) / 500  # 500 events a second
 
-    world, clock = World(monkeypatch, slow), Clock(monkeypatch)
-    world.app.conf.broker_commit_interval = 1e9
+    world, clock = World(monkeypatch, slow, interval_s=1e9), Clock(monkeypatch)
     await world.start(ONE)
     world.group.ends = {ONE: 3_000}
     await world.until(lambda: world.worker.processed_total == 3_000)
@@ -70,6 +70,22 @@ async def test_a_task_that_always_has_something_to_do_is_told_the_time_all_the_s
     world.group.ends = {ONE: 300}  # half a minute
     await world.until(lambda: world.worker.processed_total == 300)
     assert len(fired) >= 20
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_task_that_is_long_at_what_was_fetched_does_not_keep_another_from_its_events(monkeypatch):
+    async def slow(stream: Any) -> None:
+        async for event in stream.events():
+            clock.now += 0.01 if event.partition == 0 else 0.0
+
+    world, clock = World(monkeypatch, slow), Clock(monkeypatch)
+    world.group.ends = {ONE: 3_000}
+    await world.start(ONE, OTHER)
+    await world.until(lambda: world.worker.processed_total > 10)
+    world.group.ends[OTHER] = 1
+    await world.until(lambda: world.processed(1) == 1)
+    assert world.processed(0) < 100
     await world.end()
 
 
@@ -203,10 +219,9 @@ async def test_what_an_agent_sends_while_its_task_leaves_is_not_committed(monkey
             for event in events:
                 await world.out.send(key=None, value=f"{event.partition}-{event.offset}")
 
-    world = World(monkeypatch, take, guarantee=EOS, has_table=False)
+    world = World(monkeypatch, take, guarantee=EOS, has_table=False, interval_s=1e18)
     clock = Clock(monkeypatch)
     world.journal.gates["commit"] = asyncio.Event()
-    world.app.conf.broker_commit_interval = 1e18
     await world.start(ONE, OTHER)
     world.group.ends = {ONE: 1, OTHER: 2}
     await world.until(lambda: len(world.journal.values("out")) == 2)
@@ -263,8 +278,7 @@ async def test_the_commit_of_a_task_that_leaves_waits_for_events_with_outputs_of
 @pytest.mark.parametrize("guarantee", [ALO, EOS])
 @run_by(in_loop)
 async def test_a_task_that_leaves_is_committed_first(monkeypatch, guarantee):
-    world = World(monkeypatch, guarantee=guarantee)
-    world.app.conf.broker_commit_interval = 1e9
+    world = World(monkeypatch, guarantee=guarantee, interval_s=1e9)
     await world.start(ONE, OTHER)
     world.group.ends = {ONE: 5, OTHER: 4}
     await world.until(lambda: world.worker.processed_total == 9)
@@ -385,8 +399,7 @@ async def test_commits_that_take_long_leave_time_for_events(loop, /, monkeypatch
             await asyncio.sleep(0.01)
             await world.out.send(key=None, value=event.offset)
 
-    world = World(monkeypatch, send, guarantee=guarantee)
-    world.app.conf.broker_commit_interval = 0.1
+    world = World(monkeypatch, send, guarantee=guarantee, interval_s=0.1, between_s=BETWEEN_S)
     world.journal.lasts_s["commit"] = lasts_s
     world.group.waits = True
     world.group.ends = {ONE: 10_000, OTHER: 10_000}

@@ -21,6 +21,7 @@ from isthmus.streams.runtime import declaring as declaring_module
 from isthmus.streams.runtime import group as group_module
 from isthmus.streams.runtime import restoring as restoring_module
 from isthmus.streams.runtime import topics as topics_module
+from isthmus.streams.runtime import worker as worker_module
 from isthmus.streams.runtime.worker import StreamWorker
 
 from .fakes import Journal
@@ -118,7 +119,8 @@ class Group:
 
 
 class World:
-    """A worker of an app with a table `seen`, which counts what it reads by key. reads: what the agents do."""
+    """A worker of an app with a table `seen`, which counts what it reads by key. reads: what the agents do; interval_s:
+    between commits; between_s: at most, between one that took long and the next."""
 
     def __init__(
         self,
@@ -127,10 +129,13 @@ class World:
         guarantee: str = ALO,
         has_table: bool = True,
         reads: Callable[[App], Any] = lambda app: app.topic("in"),
+        interval_s: float = 0.0,
+        between_s: float = 0.0,
         **options: Any,
     ) -> None:
         self.journal = Journal(monkeypatch)
-        self.app = app = App("app", processing_guarantee=guarantee, broker_commit_interval=0.0)
+        self.app = app = App("app", processing_guarantee=guarantee, broker_commit_interval=interval_s)
+        monkeypatch.setattr(worker_module, "BETWEEN_S", between_s)
         self.seen = seen = app.Table("seen", default=int) if has_table else {}
         self.out = app.topic("out")
         self.created: list[str] = []
