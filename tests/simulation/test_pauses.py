@@ -98,7 +98,7 @@ async def test_tasks_that_stay_do_not_wait_for_those_that_move(
         moved = [id.partition for id in second.running]
         assert len(stayed) == len(moved) == TASKS // 2
         assert longest(quiet(stayed), begun) <= longest_before + LATENCY_S
-        assert longest(moved, begun) > 10 * longest_before  # the control
+        assert longest(moved, begun) > 4 * longest_before  # the control: a heartbeat of 1 s may come at once
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
