@@ -201,8 +201,7 @@ class StreamWorker:
         return not may_go_on or asyncio.get_running_loop().time() >= self._look_at
 
     def _look_ends(self, may_go_on: bool, *pending: asyncio.Future[Any]) -> list[asyncio.Future[Any]]:
-        """What a look at what has arrived does not go on after: it does not wait where there is something to process
-        now."""
+        """What ends a look at what has arrived, besides an arrival: at once where there is something to process now."""
         loop = asyncio.get_running_loop()
         self._look_at = loop.time() + POLL_MS / 1000
         self._hold_back()
