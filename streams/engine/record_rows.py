@@ -1,5 +1,6 @@
 """Rows of a table without types, the app's or a step's: what `codecs` restores, and records of any class, as keys,
-values and within them. A row names the class of a record by its namespace, as Faust's JSON does.
+values and within them; as values also datetime, Decimal, sets and their like. A row names the class of a record by its
+namespace, as Faust's JSON does.
 """
 
 from __future__ import annotations
@@ -21,16 +22,14 @@ from .codecs import (
     dumped,
     encode_table_key,
     encode_table_value,
-    no_other,
-    pack,
 )
-from .row_classes import Classes
+from .row_classes import SELF_EVIDENT, Classes
 
 
 class RecordCodec:
     """A `RowCodec`."""
 
-    accepts = (f"{KEY_TYPES}, records, {EXACTLY}", f"{VALUE_TYPES}, records, {EXACTLY}")
+    accepts = (f"{KEY_TYPES}, records, {EXACTLY}", f"{VALUE_TYPES}, {SELF_EVIDENT}, records, {EXACTLY}")
     takes_scalars = (True, True)
     changes_keys = False
 
@@ -63,10 +62,7 @@ class RecordCodec:
         try:
             return encode_table_value(value)
         except TypeError:
-            return TYPED + dumped(value, self._packed)
-
-    def _packed(self, value: Any) -> Any:
-        return pack(value, lambda each: self._classes.pack(each) if is_model(type(each)) else no_other(each))
+            return TYPED + dumped(value, self._classes.pack_value)
 
     def decode_value(self, data: bytes) -> Any:
         return decode_table_value(data, self._classes.unpack)

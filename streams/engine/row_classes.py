@@ -23,6 +23,7 @@ from ..models.record import Model
 from ..models.types import bare, is_model
 from .codecs import PLAIN_KEYS, canonical_key, pack, unknown, unpack
 
+SELF_EVIDENT = "datetime, date, time, timedelta, Decimal, UUID, sets"  # need no type that names them
 FIELDS_SET = "__pydantic_fields_set__"
 _ALL_SET = {"__pydantic_extra__": None, "__pydantic_private__": None}  # of an instance's state, beside its fields
 MAX_EXPONENT = 1_000  # of a Decimal as a key: it is stored as the integer that it equals

@@ -1,7 +1,7 @@
 """Keys and values of a table as bytes: what is stored is restored equal and of the same type, or refused.
 
-A side without a type has what `record_rows` restores. A table with a `key_type` or `value_type` takes the classes that
-the type names, and datetime, Decimal, UUID, sets and their like (`row_classes`).
+A side without a type has what `record_rows` restores. One with a type takes the classes that the type names, and
+datetime, Decimal, UUID, sets and their like (`row_classes`).
 
 A value of exactly the table's type is written as `@` and its attributes, as plain JSON if that restores them, else
 packed behind `@!`. Plain attributes of a pydantic model that was made without all of its fields have
@@ -31,12 +31,12 @@ from .codecs import (
     unpack,
 )
 from .record_rows import RecordCodec
-from .row_classes import Classes
+from .row_classes import SELF_EVIDENT, Classes
 
 ITSELF = b"@"  # JSON never begins with it
 _ITSELF_PLAIN = b"@{"
 _CUT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_APPEND_NEWLINE
-TYPED_TOO = "datetime, date, time, timedelta, Decimal, UUID and sets, and the classes that its type names"
+TYPED_TOO = f"{SELF_EVIDENT}, and the classes that its type names"
 
 
 _SCALARS_AND_FLOAT = SCALARS | {float}

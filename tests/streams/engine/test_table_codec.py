@@ -182,7 +182,7 @@ def test_a_restored_object_has_not_been_made_again():
         (Loose, Loose(object()), "a object"),
         (Mode, Mode.A | Mode.B, "Mode.A"),
         (datetime, datetime(2020, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")), "zone Europe/Berlin: take value.astimezone"),
-        (None, Decimal(1), "a Decimal"),
+        (None, {Side.BUY}, "a Side"),
     ],
 )
 def test_what_would_not_come_back_is_refused(type_: Any, value: Any, says: str):
