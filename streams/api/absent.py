@@ -119,7 +119,6 @@ ABSENT: dict[str, dict[str, str]] = {
         "web_server": "run your framework in a program of its own, with app.start_client() there",
         "on_produce_message": "wrap topic.send in a function of yours",
         "itertimer": "@app.timer(interval)",
-        "maybe_start": "app.main(), or app.start_client() to send without a worker",
         "Settings": "Settings of the package; app.conf has them",
         "actor": "app.agent",
         **dict.fromkeys(

@@ -786,7 +786,18 @@ class App:
 
         if self._running is None:
             self._running = Running(self)
-            await self._running.start()
+            try:
+                await self._running.start()
+            except BaseException:
+                self._running = None
+                raise
+
+    async def maybe_start(self) -> bool:
+        """`start`, unless a worker of it runs. Whether this call has started it."""
+        if self._running is not None:
+            return False
+        await self.start()
+        return True
 
     async def stop(self) -> None:
         """End the worker of `start`, with a last checkpoint, and the client: what was sent is acknowledged, and

@@ -209,9 +209,20 @@ class Running:
             serve(self.app, self._stopping, lambda works: ready.set_result(None)), name=f"worker of {self.app.id}"
         )
         ends: list[asyncio.Future[None]] = [ready, self._serving]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+            raise
         if not ready.done():
             self._serving.result()
+        self._serving.add_done_callback(self._ended)
+
+    def _ended(self, serving: asyncio.Task[None]) -> None:
+        """Whoever waits for nothing but requests is to hear of it before `stop`."""
+        if not self._stopping.is_set() and not serving.cancelled() and (error := serving.exception()) is not None:
+            log.error("app %s: its worker has ended: %s: %s", self.app.id, type(error).__name__, error)
 
     async def stop(self) -> None:
         """Write the last checkpoint, and leave. Raises the error by which it has ended."""
