@@ -10,6 +10,7 @@ from typing import Any
 from isthmus import streams
 from isthmus.streams.api.pipeline import Aggregated, GroupedTable, Keyed, Late, Source, TableView, Windowed
 from isthmus.streams.api.windows import WindowedTable, WindowSet
+from isthmus.streams.contrib import asgi
 
 MADE = "<!-- made from the code by `make docs`: do not edit -->"
 
@@ -34,6 +35,9 @@ def streams_api() -> str:
     lines += ["", "# Tables with windows", "", "`app.Table(…).tumbling(size)` gives a `WindowedTable`."]
     for each in OF_TABLES:
         lines += ["", *_public(each.__name__, each)]
+    lines += ["", "# Beside an ASGI application", "", "`isthmus.streams.contrib.asgi` has these names of Faust's."]
+    for name in asgi.__all__:
+        lines += ["", *_public(name, getattr(asgi, name))]
     return "\n".join([*lines, ""])
 
 

@@ -1,7 +1,5 @@
 """One program, both imports: records, faust-streaming's own examples and programs of ours make the same of the same
 input with faust-streaming and with `isthmus.streams`, but for what is listed here and in `streams-and-faust.md`.
-
-The examples are those of faust-streaming's source distribution, fetched by the hash in `requirements/faust.lock`.
 """
 
 from __future__ import annotations
@@ -12,18 +10,15 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from integration_tests.brokers import ROOT, running_broker
 from integration_tests.mirror.workers import clients
 from integration_tests.others.clients import run
-from integration_tests.others.environments import lock, packages, python
+from integration_tests.others.environments import packages, python
 from isthmus.client import Admin
 from isthmus.client.admin import NewTopic
 
@@ -188,30 +183,11 @@ EXAMPLES = {
         DRAWN,
     ),
 }
-CANNOT = {  # the others, and why
+NOT_HERE = {  # the others, and why
     "livecheck.py": "there is no LiveCheck",
-    "fastapi_example.py": "there is no faust.contrib.asgi",
-    "fastapi_project": "there is no faust.contrib.asgi",
-    "django": "there is no faust.fixups; it needs Django, a database and a project",
+    **dict.fromkeys(("fastapi_example.py", "fastapi_project", "django"), "`test_beside_faust_asgi.py` runs them"),
     "kubernetes/producer": "it does not use faust",
 }
-
-
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of faust-streaming; skips where the package index cannot be reached."""
-    folder = tmp_path_factory.mktemp("examples")
-    [pinned] = re.findall(r"^faust-streaming==.*(?:\n    --hash.*)+", lock("faust").read_text(), re.MULTILINE)
-    (folder / "pinned.txt").write_text(pinned)
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--require-hashes"]
-    command += ["--no-binary", "faust-streaming", "--dest", str(folder), "-r", str(folder / "pinned.txt")]
-    fetched = subprocess.run(command, capture_output=True, text=True)
-    if fetched.returncode:
-        pytest.skip(f"faust-streaming's source cannot be fetched: {fetched.stderr[-300:]}")
-    [source] = folder.glob("*.tar.gz")
-    with tarfile.open(source) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / source.name.removesuffix(".tar.gz") / "examples"
 
 
 def outcomes(programs: Path, folder: Path, given: Mapping[str, Example], root: Path) -> Iterator[dict[str, Any]]:
@@ -278,7 +254,7 @@ def _left(made: Any, example: Example) -> Any:
 def test_every_example_of_faust_is_known(examples: Path) -> None:
     files = {str(each.relative_to(examples)) for each in examples.rglob("*.py") if each.name != "__init__.py"}
     known = {each.file for each in EXAMPLES.values()}
-    assert {each for each in files - known if not each.startswith(tuple(CANNOT))} == set()
+    assert {each for each in files - known if not each.startswith(tuple(NOT_HERE))} == set()
     assert known <= files
 
 

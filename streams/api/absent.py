@@ -14,7 +14,7 @@ from typing import NoReturn
 
 _METRICS = "metrics of a worker are at /metrics, for Prometheus, and on its page"
 _ENGINE = "the engine has no such part; "
-_DJANGO = "call django.setup() at the top of the module that has the app"
+_DJANGO = "Django is set up by itself where DJANGO_SETTINGS_MODULE names its settings"
 _CREDENTIALS = "the client has neither TLS nor SASL: use a listener without, or a proxy"
 _TRACING = "open spans of your tracing library in the agent; headers of an event are event.headers"
 _JOINS = "joins are in pipelines: app.stream(topic).join(…)"
@@ -78,7 +78,6 @@ ABSENT: dict[str, dict[str, str]] = {
         "Sensor": _METRICS,
         "Monitor": _METRICS,
         "fixups": _DJANGO,
-        "contrib": "a program of your own, such as one of FastAPI, awaits app.start_client() and topic.send()",
         "GSSAPICredentials": _CREDENTIALS,
         "OAuthCredentials": _CREDENTIALS,
         "SASLCredentials": _CREDENTIALS,
@@ -116,7 +115,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "loop": "asyncio.get_running_loop() in async code",
         "beacon": _ENGINE + "services need none",
         "add_runtime_dependency": "declare a service with @app.service",
-        "web_server": "run your framework in a program of its own, with app.start_client() there",
+        "web_server": "serve_asgi(app, …) of isthmus.streams.contrib.asgi, or a service of yours: @app.service",
         "on_produce_message": "wrap topic.send in a function of yours",
         "itertimer": "@app.timer(interval)",
         "Settings": "Settings of the package; app.conf has them",
@@ -265,6 +264,15 @@ ABSENT: dict[str, dict[str, str]] = {
         "compile": "a topic binds its schema to the app's codecs",
         "decode": "loads_key and loads_value",
     },
+    "contrib": {
+        "fastapi": "isthmus.streams.contrib.asgi, as it is called now",
+        "opentelemetry": _TRACING,
+        "sentry": "sentry_sdk.init(…) in your program: what fails is logged with its traceback",
+    },
+    "contrib.asgi": {
+        "AsgiService": "serve_asgi(app, asgi_app, …) declares one",
+        **dict.fromkeys(["LoopMismatch", "bind_to_running_loop"], "an app takes the loop that it is started in"),
+    },
     "web": {"ResourceOptions": "set the headers of CORS in your views"},
     "cli": {"call_command": "TestDriver(app).command(…)"},
     "serializers": {"Registry": "codecs.register(name, codec)"},
@@ -391,7 +399,7 @@ OF_KAFKA_STREAMS: dict[str, dict[str, str]] = {
     "GroupedTable": {"reduce": "aggregate(initial, add, subtract)"},
 }
 
-MODULES = ("web", "cli", "serializers", "models", "types")
+MODULES = ("contrib", "contrib.asgi", "web", "cli", "serializers", "models", "types")
 SERVICES = ("App", "Agent", "Stream", "Table", "Service", "Worker")  # which are services in Faust
 
 

@@ -43,7 +43,7 @@ from .agents import Agent, AgentFunction, Sink, default_name
 from .background import Background
 from .channels import Channel
 from .commands import DeclaredCommand, declared
-from .discovery import discover
+from .discovery import discover, discover_installed_apps, set_up_django
 from .global_tables import GlobalTable, SetGlobalTable, view_of
 from .host import Host
 from .outside import Outside
@@ -183,6 +183,7 @@ class App:
         if self._is_final:
             return
         self._is_final = True
+        set_up_django()
         self.on_worker_init.send_now()
         self.discover()
         self.on_after_configured.send_now()
@@ -191,6 +192,8 @@ class App:
         """Import modules, and all modules of packages, so that the agents, tasks, pages and commands in them are known:
         these, and what the setting `autodiscover` says. Raises AppError for one that cannot be imported."""
         discover([*modules, *self._discovered()])
+        if self.conf.autodiscover is True:
+            discover_installed_apps()
 
     def _discovered(self) -> list[str]:
         wanted = self.conf.autodiscover

@@ -220,7 +220,8 @@ class Settings:
         _autodiscover,
         False,
         "Import modules when the worker or a command starts, so that their agents, tasks and pages are known: a list "
-        "of modules or packages, or a function that gives one; true: the package that `origin` names.",
+        "of modules or packages, or a function that gives one; true: the package that `origin` names, and with Django "
+        "those of its `INSTALLED_APPS`.",
     )
     datadir = Setting[Path](
         Path, lambda conf: f"{conf.name}-data", "Folder of all versions' state on disk.", env="APP_DATADIR"

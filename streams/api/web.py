@@ -399,6 +399,7 @@ class Web(Answers):
         self.blueprints = Blueprints(app)
         self.views: dict[str, View] = {}  # by path
         self.statics: dict[str, Path] = {}
+        self.is_replaced = False  # by an ASGI application, at the same port
         self._paths: dict[str, str] = {}  # by the name of the view
 
     @property

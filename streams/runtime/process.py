@@ -146,8 +146,8 @@ async def _views(app: App, runtime: Runtime, services: Services) -> _Views | Non
 
 
 async def _web(app: App, worker: StreamWorker | None) -> WebServer | None:
-    """The web server, which listens; None: the app wants none."""
-    if not app.conf.web_enabled:
+    """The web server, which listens; None: the app wants none, or has another."""
+    if not app.conf.web_enabled or app.web.is_replaced:
         return None
     from .webserver import WebServer  # aiohttp takes a tenth of a second to load
 

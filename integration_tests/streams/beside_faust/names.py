@@ -19,6 +19,7 @@ MODULES = {
     "serializers": ("serializers",),
     "models": ("models",),
     "utils": ("utils",),
+    "contrib.asgi": ("contrib.asgi",),
 }
 CLASSES = {
     "App": faust.App("names"),  # its attributes, too

@@ -22,6 +22,7 @@ from isthmus.streams import (
     Stream,
     Worker,
     cli,
+    contrib,
     models,
     serializers,
     types,
@@ -34,6 +35,7 @@ from isthmus.streams.api.routing import Router
 from isthmus.streams.api.tables import Table
 from isthmus.streams.api.topics import Topic
 from isthmus.streams.cli import AppCommand
+from isthmus.streams.contrib import asgi
 
 OWNERS: dict[str, Any] = {
     "package": isthmus.streams,
@@ -50,6 +52,8 @@ OWNERS: dict[str, Any] = {
     "Router": Router,
     "Channel": Channel,
     "Schema": Schema,
+    "contrib": contrib,
+    "contrib.asgi": asgi,
     "web": web,
     "cli": cli,
     "serializers": serializers,
