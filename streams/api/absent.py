@@ -7,6 +7,7 @@ A name that is not in the table either gets the nearest one that there is.
 from __future__ import annotations
 
 import difflib
+import dis
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
@@ -399,6 +400,7 @@ OF_KAFKA_STREAMS: dict[str, dict[str, str]] = {
     "GroupedTable": {"reduce": "aggregate(initial, add, subtract)"},
 }
 
+_FROM = dis.opmap["IMPORT_FROM"]
 MODULES = ("contrib", "contrib.asgi", "web", "cli", "serializers", "models", "types")
 SERVICES = ("App", "Agent", "Stream", "Table", "Service", "Worker")  # which are services in Faust
 
@@ -421,8 +423,8 @@ def of_module(of: str, known: Sequence[str]) -> Callable[[str], NoReturn]:
         asks: FrameType | None = sys._getframe(1)
         if asks is not None and asks.f_code.co_name == "__getattr__":  # of a module that has more
             asks = asks.f_back
-        if name in ABSENT[of] and asks is not None and asks.f_code.co_name == "_handle_fromlist":
-            raise ImportError(message)  # `from PACKAGE import` would tell nothing of an AttributeError
+        if name in ABSENT[of] and asks is not None and asks.f_code.co_code[asks.f_lasti] == _FROM:
+            raise ImportError(message)  # `from MODULE import` would tell nothing of an AttributeError
         raise AttributeError(message)
 
     return missing
