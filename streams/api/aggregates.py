@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..engine.operators import aggregations
 from ..engine.operators.aggregations import Aggregation
+from ..engine.plain_functions import refuse_async
 from ..errors import AppError
 
 Of = str | Callable[[Any], Any] | None
@@ -43,6 +44,7 @@ def _told(of: Any) -> str:
 def taken(of: Of) -> Callable[[Any], Any] | None:
     """A function that returns what is taken of a value. Raises AppError for what cannot be one."""
     if of is None or callable(of):
+        refuse_async("a column", of)
         return of
     if not isinstance(of, str):
         raise AppError(f"{of!r} is neither the name of a field nor a function of the value")
@@ -142,6 +144,7 @@ def Reduce(
     """function(accumulator, value) over the values, in their order. initial: returns the first accumulator; without it
     that is the first value. merge: the accumulator of two, which sessions need with an `initial`. subtract: the
     accumulator without a value, which groups of rows need, with an `initial`."""
+    refuse_async("Reduce", function, initial, merge, subtract)
     if initial is None:
         return _column("Reduce", function, aggregations.reduce(function), None)
     made = Aggregation(initial, function, merge, None, subtract)
@@ -168,6 +171,7 @@ def aggregation(
     for name, argument in {**arguments, "version": version, "migrate": migrate}.items():
         if isinstance(argument, Aggregate):
             raise _misnamed(step, name)
+    refuse_async(f"step {step}", *arguments.values())
     check_version(step, version, migrate)
     if initial is None or add is None:
         if migrate:
@@ -193,6 +197,7 @@ def check_version(step: str, version: Any, migrate: Any) -> None:
         raise AppError(
             f"step {step}: migrate={migrate!r}, but must be a dict of functions by the version they begin with"
         )
+    refuse_async(f"migrate= of step {step}", *migrate.values())
     for begin in migrate:
         if not isinstance(begin, int) or not 1 <= begin < version:
             raise AppError(

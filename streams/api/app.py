@@ -33,6 +33,7 @@ from ..engine.failures import OnError
 from ..engine.graph import Graph, Kind, Node, part_of
 from ..engine.lengths import Seconds, milliseconds, seconds
 from ..engine.partitioning import KeyRule
+from ..engine.plain_functions import refuse_async
 from ..engine.serialization import Serializers
 from ..engine.stores.global_store import GlobalStore
 from ..engine.tables import TableSpec
@@ -323,6 +324,7 @@ class App:
         )
         if columns is not None:
             made.columns = self._columns(made, columns, schema, timestamp)
+        refuse_async(f"timestamp= of topic {', '.join(topics)}", timestamp)
         made.timestamp, made.watermark_delay_ms = timestamp, milliseconds(watermark_delay, "watermark_delay")
         if idle_after is not None:
             made.idle_after_ms = NEVER_IDLE_MS if idle_after == inf else milliseconds(idle_after, "idle_after")

@@ -47,6 +47,7 @@ from ..engine.operators.time_windows import TimeWindowAggregate
 from ..engine.operators.windows import CURRENT, FINAL, SessionWindows, SlidingWindows, TimeWindows, WindowResult
 from ..engine.partitioning import KeyRule, key_rule
 from ..engine.placement import BY_FIRST, Placement
+from ..engine.plain_functions import refuse_async
 from ..engine.record_rows import RecordCodec
 from ..engine.table_codec import TableCodec
 from ..engine.tables import MEMORY, TableSpec
@@ -113,6 +114,7 @@ class Pipeline:
         value_type: Any = None,
     ) -> Output:
         """value_type: of the rows of the table that has the step's name."""
+        refuse_async(f"step {name}", make)
         made = make().specs  # what cannot be is said here
         specs = tuple(replace(spec, store=self.store, codec=RecordCodec(), is_untyped=True) for spec in made)
         if value_type is not None:

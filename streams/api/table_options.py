@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 from ..engine.codecs import CodecArg
+from ..engine.plain_functions import refuse_async
 from ..engine.record_rows import RecordCodec
 from ..engine.serialization import Serializers
 from ..engine.serialized_rows import SerializedCodec
@@ -71,6 +72,7 @@ def spec_of(
     """store: of the app. of_sets: the values are sets of what value_type says. Raises AppError for options that are not
     known, or cannot be had."""
     check(name, options)
+    refuse_async(f"default= of table {name}", default)
     version = options.get("version", 1)
     if not isinstance(version, int) or version < 1:
         raise AppError(f"table {name}: version={version!r}, but must be a whole number from 1")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engine.lengths import Seconds
 from ..engine.migration import Migration
+from ..engine.plain_functions import refuse_async
 from ..engine.stores.global_store import GlobalStore
 from ..engine.stores.store import Store
 from ..engine.table_codec import TableCodec
@@ -39,7 +40,7 @@ def add_migration(
     by default; with keys, a pair of key and value; or `DROP`. It must depend on the row alone. merge: returns one value
     for two rows that come to have one key. key_type, value_type: what rows of from_version were; without them,
     attributes of an object come as a dict. A key of a table with windows is (key, start in ms). Raises AppError for a
-    version that cannot be, and for a second migration between the same two."""
+    version that cannot be, a second migration between the same two, and an async function."""
     to = from_version + 1 if to_version is None else to_version
     for version in (from_version, to):
         if not isinstance(version, int) or version < 1:
@@ -48,6 +49,7 @@ def add_migration(
         raise AppError(f"table {spec.name}: a migration leads to another version than {to}")
     if any((each.from_version, each.to_version) == (from_version, to) for each in spec.migrations):
         raise AppError(f"table {spec.name} has two migrations from version {from_version} to {to}")
+    refuse_async(f"a migration of table {spec.name}", function, merge)
     codec = None if key_type is None and value_type is None else TableCodec(key_type, value_type)
     spec.migrations.append(Migration(from_version, to, function, keys, merge, codec))
 

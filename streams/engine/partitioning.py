@@ -12,6 +12,7 @@ from typing import Any
 
 from ...client.partitioner import ANY, PARTITIONERS, Partitioner
 from ..errors import AppError
+from .plain_functions import refuse_async
 
 KeyRule = str | Partitioner
 PAGE = "docs/explanation/partitioners.md"
@@ -29,6 +30,7 @@ def key_rule(value: Any, whose: str) -> KeyRule:
         return value
     if not callable(value):
         raise AppError(f"{whose}: partitioner={value!r} is neither a name nor a function of (key, partitions)")
+    refuse_async(f"partitioner= of {whose}", value)
     return value if isinstance(value, _Checked) else _Checked(value, whose)
 
 
