@@ -180,7 +180,8 @@ class App:
         self.conf.update({name: getattr(source, name) for name in settings_table() if hasattr(source, name)})
 
     def finalize(self) -> None:
-        """All is declared: read the settings and import what is to be discovered. A worker and a command do so."""
+        """All is declared: read the settings and import what is to be discovered, with Django after that is set up. A
+        worker and a command do so."""
         if self._is_final:
             return
         self._is_final = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -177,3 +178,36 @@ def test_discovery_imports_packages_whole_and_names_what_is_not_there(
         App("app", autodiscover=lambda: ["no_such_module_at_all"]).finalize()
     with pytest.raises(AppError, match="autodiscover=True needs origin="):
         App("app", autodiscover=True).finalize()
+
+
+def test_discovery_looks_into_installed_apps_of_django_but_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = '["django.contrib.auth", "accounts_of_django"]'
+    for name, text in {
+        "django/__init__": "import builtins\ndef setup(): builtins.seen_by_discovery.append('set up')",
+        "django/apps": "from types import SimpleNamespace as Of\n"
+        f"apps = Of(get_app_configs=lambda: [Of(name=name) for name in {names}])",
+        "accounts_of_django/__init__": "",
+        "accounts_of_django/a_broken": "raise RuntimeError('for others')",
+        "accounts_of_django/agents": "import builtins\nbuiltins.seen_by_discovery.append('agents')",
+        "of_the_project": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(text)
+    for name in ("django", "django.apps"):
+        monkeypatch.setitem(sys.modules, name, sys)  # so that what is there before is there after
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[str] = []
+    monkeypatch.setattr("builtins.seen_by_discovery", seen, raising=False)
+    App("app", autodiscover=True, origin="of_the_project").finalize()
+    assert seen == []
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "of_the_project")
+    App("app", autodiscover=["of_the_project"]).finalize()
+    assert seen == ["set up"]
+    App("app", autodiscover=True, origin="of_the_project").finalize()
+    assert seen == ["set up", "set up", "agents"]
+    assert [each.getMessage() for each in caplog.records] == [
+        "accounts_of_django.a_broken cannot be imported: agents in it are not known"
+    ]
