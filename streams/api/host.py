@@ -39,6 +39,11 @@ class Hosted(Protocol):
         ...
 
     @property
+    def declared(self) -> dict[str, Any]:
+        """The topics that pipelines read and write, by name."""
+        ...
+
+    @property
     def global_stores(self) -> Mapping[str, GlobalStore]:
         """The rows of global tables, by name, while a worker or driver runs."""
         ...

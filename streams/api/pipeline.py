@@ -519,6 +519,8 @@ class Source(Generic[K, V]):
         """Write the events to a topic, given by its name or declared by the app, under their keys. partitioner: instead
         of the topic's."""
         name = topic if isinstance(topic, str) else topic.get_topic_name()
+        if name is not topic and self._pipeline.host is not None:
+            self._pipeline.host.declared.setdefault(name, topic)
         label = self._pipeline._free(f"{self._base}-to-{name}")
         self._pipeline.declare(
             Node(label, Kind.SINK, ((self._output,),), topics=(name,), partitioner=_rule(partitioner, label))

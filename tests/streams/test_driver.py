@@ -2,6 +2,8 @@
 
 import json
 import math
+import pickle
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -258,3 +260,11 @@ async def test_an_event_that_a_step_refuses_is_left_out_by_the_policy_of_the_app
     [left_out] = driver.left_out
     assert (left_out.by, left_out.raw.offset, left_out.policy) == ("in-map", 1, "skip")
     driver.close()
+
+
+def test_a_step_writes_a_topic_as_it_was_declared() -> None:
+    app = App("typed")
+    app.stream("in").to(app.topic("out", value_serializer="pickle"))
+    with TestDriver(app) as driver:
+        driver.send("in", key=b"k", value=b"[1]")
+        assert [pickle.loads(b64decode(sent.value or b"")) for sent in driver.sent] == [[1]]
