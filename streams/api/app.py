@@ -49,6 +49,7 @@ from .global_tables import GlobalTable, SetGlobalTable, view_of
 from .host import Host
 from .outside import Outside
 from .pipeline import Pipeline, Source
+from .placing import partitioners
 from .routing import Router, key_of, route
 from .rows import TableLike
 from .rpc import ReadsReplies, Replies
@@ -850,7 +851,11 @@ class App:
         alone = {watermarks_of(part): part_of(part) for part in graph.parts() if keeps_watermarks(part, graph)}
         watermarks = {name: TableSpec(name, part=part) for name, part in alone.items()}
         declared = {name: table.spec for name, table in self.tables.items()}
-        return declared | graph.tables() | watermarks
+        specs = declared | graph.tables() | watermarks
+        default = self.conf.producer_partitioner
+        for name, by in partitioners(self.agents, graph, self.topology(), self.declared, default).items():
+            specs[name].partitioner = by
+        return specs
 
     def topology(self) -> Topology:
         """What belongs together. A table that no agent was seen to use belongs to the only sub-topology, if there is

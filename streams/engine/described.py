@@ -15,7 +15,8 @@ import orjson
 
 COMPUTES = "computes"  # what a step makes of values: its columns, or its name
 GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, and how long their rows are there, at most
-_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT)
+PARTITIONER = "partitioner"  # by which the app itself brings records to the table
+_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT, PARTITIONER)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
@@ -27,6 +28,11 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
         for name in names
         if before.get(name) != now.get(name)
     }
+    if PARTITIONER in before and PARTITIONER in now and before[PARTITIONER] != now[PARTITIONER]:
+        found[PARTITIONER] = (
+            f"{PARTITIONER} was {before[PARTITIONER]}, and is {now[PARTITIONER]}: keys would come to other tasks than "
+            "their rows are in"
+        )
     if KEPT in before and now.get(GRACE, 0) > before[KEPT]:
         found[GRACE] = (
             f"windows that ended over {before[KEPT]} ms ago are gone, and with a grace of {now[GRACE]} ms late events "

@@ -63,6 +63,12 @@ def name_of(by: KeyRule) -> str:
     return by if isinstance(by, str) else getattr(getattr(by, "function", by), "__name__", repr(by))
 
 
+def told(by: KeyRule) -> str:
+    """As markers of tables have it. What a record without a key gets makes no difference, and functions cannot be
+    compared."""
+    return by.removesuffix("_random") if isinstance(by, str) else "a function"
+
+
 def partition_of(key: bytes | None, count: int, by: KeyRule) -> int | None:
     """Of so many; None where the rule leaves the choice."""
     found = PARTITIONERS[by](key, count) if isinstance(by, str) else by(key, count)

@@ -24,6 +24,7 @@ from .codecs import (
     encode_table_key,
     encode_table_value,
 )
+from .described import PARTITIONER
 from .migration import Migration
 from .placement import BY_FIRST, BY_KEY, Placement
 from .windows import TableWindows
@@ -89,7 +90,8 @@ class TableSpec:
     part: of a step of a pipeline, the topics that it and all that it hangs together with read. made_by: what else its
     rows depend on, see `engine/described.py`. adopt: instead of migrations, from what rows of another version were made
     by: what makes one of this version of a key and a value. derived: rows of another version are made anew. takes_out:
-    values that were put into rows are taken out again, so that none of their columns can begin anew."""
+    values that were put into rows are taken out again, so that none of their columns can begin anew. partitioner: by
+    which the app itself brings records to it, as text; none where others do."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -112,6 +114,7 @@ class TableSpec:
     adopt: Callable[[Mapping[str, Any]], Callable[[Any, Any], Any]] | None = None
     derived: Derived | None = None
     takes_out: bool = False
+    partitioner: str = ""
 
     def __post_init__(self) -> None:
         topic_names.check("table name", self.name)
@@ -144,6 +147,8 @@ class TableSpec:
             said |= {"size_ms": self.windows.size_ms, "step_ms": self.windows.step_ms}
         if self.part:
             said["part"] = self.part
+        if self.partitioner:
+            said[PARTITIONER] = self.partitioner
         return said
 
     def canonical_key(self, key: Any) -> Any:

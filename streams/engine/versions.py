@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import ChangeRefused
-from .described import COMPUTES, differences
+from .described import COMPUTES, PARTITIONER, differences
 from .migration import DROP, Migration
 from .stores.store import Store
 from .tables import TableSpec
@@ -133,11 +133,13 @@ def check_alike(spec: TableSpec, before: Mapping[str, Any]) -> None:
     version = before.get("version", 1)
     found = differences(before, spec.description)
     if version != spec.version:
-        found = {name: said for name, said in found.items() if spec.part and name != COMPUTES}
+        found = {name: said for name, said in found.items() if name == PARTITIONER or (spec.part and name != COMPUTES)}
     if not found:
         return
     ways = ["Give it the old settings again", "or a new name, with which it begins empty"]
-    if not spec.part:
+    if PARTITIONER in found:
+        ways.append("or compute all tables again, `isthmus streams reset`: no migration moves rows to another task")
+    elif not spec.part:
         ways.append(f"or version={version + 1} with a migration of its rows")
     elif list(found) == [COMPUTES] and spec.adopt is not None and not spec.takes_out:
         ways.append(f"or version={version + 1}: columns keep what they have, and new ones begin with what comes")

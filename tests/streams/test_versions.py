@@ -487,3 +487,44 @@ def test_windows_that_have_closed_are_not_begun_anew_by_a_longer_grace(
     second = ran(app(60), first, ("in", "a", 2))
     assert second.table("rows")[b"a", 0, 10_000] == 2
     ran(app(0), second)
+
+
+def grouped_by_two(by: str, *, how: str = "group_by") -> App:
+    """A table behind a topic that the app writes itself, by this partitioner."""
+    app = App("placed", **({"producer_partitioner": by} if how == "setting" else {}))
+    if how in ("group_by", "setting"):
+        given = {} if how == "setting" else {"partitioner": by}
+        app.stream("in").group_by(lambda value: value % 2, name="parity", **given).group_by_key().count(name="counts")
+    elif how == "to":
+        between = app.topic("between", partitioner=by)
+        app.stream("in").to("between")
+        app.stream(between).group_by_key().count(name="counts")
+    else:
+        table = app.Table("counts", default=int)
+
+        @app.agent(app.topic("in"), name="counting", tables=[table])
+        async def count(stream: Any) -> None:
+            async for event in stream.group_by(lambda value: value % 2, name="parity", partitioner=by).events():
+                table[event.key] += 1
+
+    return app
+
+
+@pytest.mark.parametrize("how", ["group_by", "setting", "to", "agent"])
+def test_another_partitioner_of_what_an_app_writes_for_its_tables_is_refused(how: str) -> None:
+    """Keys would come to other tasks than their rows are in."""
+    first = ran(grouped_by_two("murmur2_random", how=how), None, ("in", "a", 1), ("in", "b", 2))
+    again = ran(grouped_by_two("murmur2", how=how), first, ("in", "a", 1))  # keys are where they were
+    with pytest.raises(ChangeRefused, match=r"table counts has .*partitioner was murmur2, and is consistent"):
+        ran(grouped_by_two("consistent_random", how=how), again)
+
+
+def test_another_partitioner_of_a_topic_of_others_is_no_change() -> None:
+    """It says where their keys are, which may have been said wrongly before."""
+
+    def app(by: str) -> App:
+        app = App("placed")
+        app.stream(app.topic("in", partitioner=by)).group_by_key().count(name="counts")
+        return app
+
+    ran(app("consistent_random"), ran(app("murmur2_random"), None, ("in", "a", 1)), ("in", "a", 1))
