@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, overload
 
 from ..engine import topic_names
+from ..engine.described import name_of
 from ..engine.graph import Graph, Kind, Node, Output
 from ..engine.lengths import Seconds, milliseconds
 from ..engine.operators import aggregations, stateless, table_aggregate, window_keys
@@ -118,8 +119,10 @@ class Pipeline:
         made = make().specs  # what cannot be is said here
         specs = tuple(replace(spec, store=self.store, codec=RecordCodec(), is_untyped=True) for spec in made)
         if value_type is not None:
-            codec = TableCodec(value_type=value_type)
-            typed = (replace(spec, codec=codec, is_untyped=False) for spec in specs if spec.name == name)
+            codec, kind = TableCodec(value_type=value_type), name_of(value_type)
+            typed = (
+                replace(spec, codec=codec, is_untyped=False, value_type=kind) for spec in specs if spec.name == name
+            )
             specs = (*typed, *(spec for spec in specs if spec.name != name))
         node = Node(
             name,

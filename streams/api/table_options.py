@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 from ..engine.codecs import CodecArg
+from ..engine.described import KEY_TYPE, name_of
 from ..engine.plain_functions import refuse_async
 from ..engine.record_rows import RecordCodec
 from ..engine.serialization import Serializers
@@ -89,6 +90,7 @@ def spec_of(
         key_type=options.get("key_type") or getattr(options.get("schema"), "key_type", None),
         version=version,
         made_by=_written_by(options),
+        value_type=name_of(options.get("value_type") or getattr(options.get("schema"), "value_type", None)),
     )
 
 
@@ -97,7 +99,7 @@ def _written_by(options: TableOptions) -> dict[str, str]:
     given = options.get("schema") or Schema()
     key_type = options.get("key_type") or given.key_type
     said = {
-        "key_type": None if key_type is None else getattr(key_type, "__name__", str(key_type)),
+        KEY_TYPE: None if key_type is None else getattr(key_type, "__name__", str(key_type)),
         "key_serializer": options.get("key_serializer") or given.key_serializer,
         "value_serializer": options.get("value_serializer") or given.value_serializer,
     }

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from ..errors import ChangeRefused
 from . import topic_names
 from .checkpoint import Marker
+from .described import doubts
 from .tables import TableSpec
 from .topology import SubTopology
 from .versions import adopted, path
 
-GOES_ON, MIGRATES, LEFT, REFUSED = "goes on", "migrates", "left", "refused"
+GOES_ON, DOUBTED, MIGRATES, LEFT, REFUSED = "goes on", "doubted", "migrates", "left", "refused"
 
 
 @dataclass(frozen=True)
 class Change:
-    """effect: of those above; left: what the code has no use for any more, and may have
-    again. what: the table, topic or step; said: what has changed; ways: out of a refusal."""
+    """effect: of those above; doubted: goes on, and may not be meant; left: what the code has no use for any more, and
+    may have again. what: the table, topic or step; said: what has changed; ways: out of a refusal."""
 
     effect: str
     what: str
@@ -128,6 +129,10 @@ def _table(code: Code, written: Written, spec: TableSpec, markers: Mapping[int, 
             if spec.adopt is not None:
                 said += f", where {adopted(spec, markers[partitions[0]].table)}"
             yield Change(MIGRATES, what, said)
+        elif doubted := doubts(markers[partitions[0]].table, spec.description):
+            way = f"version={version + 1} and a migration make rows what they are now"
+            ways = () if spec.part else (way,)
+            yield Change(DOUBTED, what, f"has rows of version {version}, and {'; '.join(doubted)}", ways)
     behind = [
         f"{topic}-{partition} by {last - marker.positions[topic].offset}"
         for partition, marker in sorted(markers.items())

@@ -8,6 +8,7 @@ window that has closed would begin anew with a late event, and be given again wi
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,9 @@ import orjson
 COMPUTES = "computes"  # what a step makes of values: its columns, or its name
 GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, and how long their rows are there, at most
 PARTITIONER = "partitioner"  # by which the app itself brings records to the table
-_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT, PARTITIONER)
+VALUE_TYPE, KEY_TYPE = "value_type", "key_type"  # classes, by their names; none: rows are of any type
+_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT, PARTITIONER, VALUE_TYPE)
+_PLAIN_KEYS = ("bool", "bytes", "float", "int", "str")  # keys of these types are written alike with and without a type
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
@@ -24,9 +27,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     earlier release did not keep is not known to differ."""
     names = [name for name in {**before, **now} if name not in _COMPARED_ELSEWHERE and before]
     found = {
-        name: f"{name} was {_told(before.get(name))}, and is {_told(now.get(name))}"
+        name: _changed(name, before, now)
         for name in names
-        if before.get(name) != now.get(name)
+        if before.get(name) != now.get(name) and not (name == KEY_TYPE and _is_refined(before, now))
     }
     if PARTITIONER in before and PARTITIONER in now and before[PARTITIONER] != now[PARTITIONER]:
         found[PARTITIONER] = (
@@ -39,6 +42,34 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
             "would begin them anew"
         )
     return found
+
+
+def doubts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What has changed of the types that rows of one version have, and may be meant: a class may have another name, and
+    a type be told that rows have had before. Rows are read as they were written."""
+    found = []
+    if KEY_TYPE in {*before, *now} and _is_refined(before, now):
+        found.append(f"{_changed(KEY_TYPE, before, now)}: rows whose keys are of another type are not found by those")
+    if VALUE_TYPE in before and before[VALUE_TYPE] != now.get(VALUE_TYPE):
+        found.append(f"{_changed(VALUE_TYPE, before, now)}: rows that are there are not made anew of it")
+    return found
+
+
+def _changed(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return f"{name} was {_told(before.get(name))}, and is {_told(now.get(name))}"
+
+
+def _is_refined(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether the type of keys is told now, or not told any more, and they are written alike all the same."""
+    was, is_now = before.get(KEY_TYPE), now.get(KEY_TYPE)
+    return was != is_now and (was is None or is_now is None) and (was or is_now) in _PLAIN_KEYS
+
+
+def name_of(kind: Any) -> str | None:
+    """A type as text, without its modules: a class may move to another one."""
+    if kind is None:
+        return None
+    return str(kind.__name__) if isinstance(kind, type) else re.sub(r"(?:\w+|<locals>)\.", "", str(kind))
 
 
 def _told(value: Any) -> str:

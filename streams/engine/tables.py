@@ -24,7 +24,7 @@ from .codecs import (
     encode_table_key,
     encode_table_value,
 )
-from .described import PARTITIONER
+from .described import PARTITIONER, VALUE_TYPE
 from .migration import Migration
 from .placement import BY_FIRST, BY_KEY, Placement
 from .windows import TableWindows
@@ -91,7 +91,7 @@ class TableSpec:
     rows depend on, see `engine/described.py`. adopt: instead of migrations, from what rows of another version were made
     by: what makes one of this version of a key and a value. derived: rows of another version are made anew. takes_out:
     values that were put into rows are taken out again, so that none of their columns can begin anew. partitioner: by
-    which the app itself brings records to it, as text; none where others do."""
+    which the app itself brings records to it, as text; none where others do. value_type: what values are, as text."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -115,6 +115,7 @@ class TableSpec:
     derived: Derived | None = None
     takes_out: bool = False
     partitioner: str = ""
+    value_type: str | None = None
 
     def __post_init__(self) -> None:
         topic_names.check("table name", self.name)
@@ -142,7 +143,7 @@ class TableSpec:
     @property
     def description(self) -> dict[str, Any]:
         """What its rows are, as JSON, to be compared with what they were (`engine/changes.py`)."""
-        said: dict[str, Any] = {"version": self.version, **self.made_by}
+        said: dict[str, Any] = {"version": self.version, VALUE_TYPE: self.value_type, **self.made_by}
         if self.windows is not None:
             said |= {"size_ms": self.windows.size_ms, "step_ms": self.windows.step_ms}
         if self.part:

@@ -14,7 +14,7 @@ from typing import Any
 from ...client import Client
 from ..api.app import App
 from ..api.topics import Topic
-from ..engine.changes import LEFT, Written, compare
+from ..engine.changes import DOUBTED, LEFT, Written, compare
 from ..engine.changes import refusal as refused_by
 from ..engine.failures import is_written
 from ..engine.origin import Origins
@@ -70,7 +70,8 @@ class AppTopics:
         if error is not None:
             raise error
         for change in changes:
-            log.log(logging.WARNING if change.effect == LEFT else logging.INFO, "app %s: %s", self._app.id, change)
+            level = logging.WARNING if change.effect in (LEFT, DOUBTED) else logging.INFO
+            log.log(level, "app %s: %s", self._app.id, change)
         self._written = found
 
     async def lay_out(self) -> None:

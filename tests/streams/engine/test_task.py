@@ -20,7 +20,7 @@ def new_task(*tables: str, **restored: Marker | None) -> Task:
 
 
 def marker(number: int, offset: int, *tables: str) -> Marker:
-    return Marker("app", number, tables, {"in": Position(offset, 1)}, {"in": "id"}, table={"version": 1})
+    return Marker("app", number, tables, {"in": Position(offset, 1)}, {"in": "id"}, table=TableSpec("t").description)
 
 
 def test_a_checkpoint_has_what_changed_and_a_marker_in_each_table():
