@@ -113,8 +113,9 @@ class Pipeline:
         global_tables: Sequence[str] = (),
         is_joining: bool = False,
         value_type: Any = None,
+        of_rows: str | None = None,
     ) -> Output:
-        """value_type: of the rows of the table that has the step's name."""
+        """value_type: of the rows of the table that has the step's name. of_rows: as of its `Node`."""
         refuse_async(f"step {name}", make)
         made = make().specs  # what cannot be is said here
         specs = tuple(replace(spec, store=self.store, codec=RecordCodec(), is_untyped=True) for spec in made)
@@ -133,6 +134,7 @@ class Pipeline:
             reads=tuple(reads),
             global_tables=tuple(global_tables),
             is_joining=is_joining,
+            of_rows=of_rows,
         )
         self.declare(node)
         return Output(name)
@@ -1007,7 +1009,8 @@ class TableView(TableLike, Generic[K, V]):
         versioned = (self._history_ms is not None, other._history_ms is not None)
         make = partial(TableJoin, label, self.name, other.name, value, how, versioned)
         reads = (self.name, other.name)
-        output = self._pipeline._add(label, make, (self._output,), (other._output,), reads=reads, is_joining=True)
+        inputs = ((self._output,), (other._output,))
+        output = self._pipeline._add(label, make, *inputs, reads=reads, is_joining=True, of_rows=label)
         return TableView(self._pipeline, output, label)
 
     def _joined_by(
@@ -1016,7 +1019,8 @@ class TableView(TableLike, Generic[K, V]):
         """By a foreign key; see `engine/operators/foreign_key_join.py`."""
         pipeline = self._pipeline
         is_versioned = (self._history_ms is not None, other._history_ms is not None)
-        asks = pipeline._add(f"{label}-asks", partial(ForeignKeyRequests, f"{label}-asks", key), (self._output,))
+        asking = partial(ForeignKeyRequests, f"{label}-asks", key)
+        asks = pipeline._add(f"{label}-asks", asking, (self._output,), of_rows=label)
         requests = pipeline._through(f"{label}-request", asks, sized_as=other.name)
         answers = pipeline._add(
             f"{label}-references",
@@ -1049,7 +1053,7 @@ class TableView(TableLike, Generic[K, V]):
         Changes go through the topic `<app>-<name>-repartition`."""
         label = self._pipeline.label(name, f"{self.name}-group_by")
         keyed = f"{label}-key"
-        self._pipeline._add(keyed, partial(table_aggregate.regroup, keyed, function), (self._output,))
+        self._pipeline._add(keyed, partial(table_aggregate.regroup, keyed, function), (self._output,), of_rows=label)
         read = self._pipeline._through(label, Output(keyed), partitions=partitions, partitioner=partitioner)
         return GroupedTable(self._pipeline, read, label)
 

@@ -113,6 +113,7 @@ class Running:
             self._lay_out()
             for id in self._task_ids():
                 self._begin(id)
+            await self._of_each(lambda id, run: run.fill())
         self._channels = ChannelAgents(self.app.id, self.app.agents)
         await tell(self.app.on_partitions_assigned, set(self._read))
         await tell(self.app.on_rebalance_complete)

@@ -13,6 +13,7 @@ from ..errors import ChangeRefused
 from . import topic_names
 from .checkpoint import Marker
 from .described import doubts
+from .feeding import FEEDS
 from .tables import TableSpec
 from .topology import SubTopology
 from .versions import adopted, path
@@ -111,7 +112,22 @@ def _tables(code: Code, written: Written) -> Iterator[Change]:
                 ),
             )
     for table in new:
-        yield Change(GOES_ON, f"table {table}", "is new: it begins empty, with the records that come from now on")
+        yield _new_table(code, written, table)
+
+
+def _new_table(code: Code, written: Written, table: str) -> Change:
+    what = f"table {table}"
+    of = [name for name in code.specs[table].rows_of if name in written.markers]
+    if not of:
+        return Change(GOES_ON, what, "is new: it begins empty, with the records that come from now on")
+    if any(FEEDS not in marker.table for name in of for marker in written.markers[name].values()):
+        return Change(
+            DOUBTED,
+            what,
+            f"is new, and begins without the rows that {', '.join(of)} has: it was not kept who has had them",
+            ("run the code without it once, with this release, and add it then: it is filled with them",),
+        )
+    return Change(GOES_ON, what, f"is new: it is filled with the rows that {', '.join(of)} has")
 
 
 def _table(code: Code, written: Written, spec: TableSpec, markers: Mapping[int, Marker]) -> Iterator[Change]:

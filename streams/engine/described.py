@@ -14,11 +14,14 @@ from typing import Any
 
 import orjson
 
+from .feeding import FEEDS, UNFED
+
 COMPUTES = "computes"  # what a step makes of values: its columns, or its name
 GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, and how long their rows are there, at most
 PARTITIONER = "partitioner"  # by which the app itself brings records to the table
 VALUE_TYPE, KEY_TYPE = "value_type", "key_type"  # classes, by their names; none: rows are of any type
-_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT, PARTITIONER, VALUE_TYPE)
+ROWS_OF = "rows_of"  # tables of whose rows a group's or a join's are made
+_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT, PARTITIONER, VALUE_TYPE, ROWS_OF, FEEDS, UNFED)
 _PLAIN_KEYS = ("bool", "bytes", "float", "int", "str")  # keys of these types are written alike with and without a type
 
 
@@ -36,6 +39,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
             f"{PARTITIONER} was {before[PARTITIONER]}, and is {now[PARTITIONER]}: keys would come to other tasks than "
             "their rows are in"
         )
+    if ROWS_OF in before and before[ROWS_OF] != now.get(ROWS_OF):
+        was, are = (", ".join(of.get(ROWS_OF, ())) or "no table" for of in (before, now))
+        found[ROWS_OF] = f"it was made of the rows of {was}, and is made of those of {are}"
     if KEPT in before and now.get(GRACE, 0) > before[KEPT]:
         found[GRACE] = (
             f"windows that ended over {before[KEPT]} ms ago are gone, and with a grace of {now[GRACE]} ms late events "

@@ -6,17 +6,17 @@ what is behind it is another part, with tasks of its own. `Graph.readers` says w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from ..errors import AppError
 from .described import COMPUTES, GRACE, KEPT
 from .event import NO_WATERMARK, Event
 from .operators.operator import Context, Failed, Operator, raise_failed
-from .operators.table_sources import TableSource
+from .operators.table_sources import Change, TableSource
 from .partitioning import KeyRule
 from .stores.store import Store
 from .tables import TableSpec
@@ -37,6 +37,7 @@ class Kind(Enum):
 # What rows depend on: fields of operators, and of their windows.
 _OF_OPERATORS = ("emit", "how", "ids")
 _OF_WINDOWS = ("size_ms", "step_ms", "gap_ms", "before_ms", "after_ms")
+FED_ROWS = 1_000  # of a table, at a time, to a step that is new
 ENDS = (Kind.SINK, Kind.REPARTITION, Kind.AGENT)
 
 
@@ -55,7 +56,8 @@ class Node:
     other nodes or of the app; global_tables: those that are in all tasks. is_joining: its inputs must be
     co-partitioned, and come in the order of their times. partitions: of a repartition's topic; None: as many as its
     inputs have, or as `sized_as`, a table. partitioner: by which a sink or a repartition writes; None: its topic's.
-    place: where in it an event goes, of so many; None: by its key."""
+    place: where in it an event goes, of so many; None: by its key. of_rows: the step that needs all rows of the tables
+    whose changes the node reads, by its name; None: changes are enough."""
 
     name: str
     kind: Kind
@@ -70,6 +72,7 @@ class Node:
     partitioner: KeyRule | None = None
     sized_as: str | None = None
     place: Callable[[Event, int], int | None] | None = None
+    of_rows: str | None = None
 
     @property
     def sources(self) -> list[Output]:
@@ -131,9 +134,34 @@ class Graph:
             name = part_of(part)
             for node in part:
                 for spec in node.specs:
-                    spec.part = name
+                    spec.part, spec.feeds, spec.rows_of = name, {}, []
                     spec.made_by = {} if node.make is None else made_by(node.make())
+        for node in self.nodes.values():
+            for table in (output.node for output in node.sources if node.of_rows is not None):
+                behind = self._behind(node)
+                self.specs[table].feeds = {**self.specs[table].feeds, str(node.of_rows): behind}
+                for name in behind:
+                    spec = self.specs[name]
+                    spec.rows_of = sorted({*spec.rows_of, table})
         return dict(self.specs)
+
+    def _behind(self, node: Node) -> list[str]:
+        """The tables that are made of what a node gives, itself or through topics of the app."""
+        found: dict[str, None] = {}
+        waiting = [node]
+        while waiting:
+            at = waiting.pop()
+            if at.specs:
+                found[at.name] = None
+                continue
+            written = at.topics if at.kind is Kind.REPARTITION else ()
+            waiting += [
+                each
+                for each in self.nodes.values()
+                if any(output.node == at.name for output in each.sources)
+                or (each.kind is Kind.TOPIC and not set(each.topics).isdisjoint(written))
+            ]
+        return sorted(found)
 
     def is_read(self, name: str) -> bool:
         """Whether a node reads this one."""
@@ -343,6 +371,39 @@ class Chain:
             domain.refresh()
         return self._run({}, wall_ms=wall_ms)
 
+    def fill(self, feeds: Mapping[str, Collection[str]]) -> Iterator[Given]:
+        """Give steps that are new all rows of tables, before any event. feeds: by table, the names of the steps."""
+        for node in self._nodes:
+            for port, outputs in enumerate(node.inputs if node.of_rows is not None else ()):
+                for table in (output.node for output in outputs if node.of_rows in feeds.get(output.node, ())):
+                    rows = self._rows(table)
+                    while some := list(islice(rows, FED_ROWS)):
+                        yield self._feed(node, port, some)
+
+    def _rows(self, table: str) -> Iterator[tuple[Any, Any]]:
+        """All present rows of a table of an operator."""
+        context = self._domain[table].context
+        versions, rows = context.versions.get(table), context.store(table).rows
+        if versions is None:
+            return iter(rows.items())
+        known = ((key[0], versions.get(key[0])) for key in rows if len(key) == 1)
+        return ((key, version.value) for key, version in known if version is not None)
+
+    def _feed(self, node: Node, port: int, rows: Iterable[tuple[Any, Any]]) -> Given:
+        """Rows as changes from nothing, to one node alone, and what comes of them to those behind it."""
+        context = self._domain[node.name].context
+        watermark_ms = context.watermark_ms - self._holds[node.name]
+        at_ms = max(context.stream_time_ms, watermark_ms, 0)  # no row has a time of its own
+        given: dict[Output, list[Event]] = {}
+        ends: Given = {}
+        fed = [
+            Event(key, Change(None, value), at_ms, node.name, context.partition, -1, (), watermark_ms)
+            for key, value in rows
+        ]
+        for each in self._nodes:
+            self._pass(each, given, ends, [(port, fed)] if each is node else [])
+        return ends
+
     def told(self, node: str) -> tuple[int, bool, Lacking]:
         """What is known of the events that an end has given: up to which event time they are complete, whether none of
         its topics is waited for, and what they lack."""
@@ -412,22 +473,34 @@ class Chain:
             domain.context.watermark_ms = max(now_ms, domain.context.watermark_ms)
         ends: Given = {}
         for node in self._nodes:
-            ports = [
-                [self._held(node, output, given[output]) for output in port if given.get(output)]
-                for port in node.inputs
-            ]
-            operator = self.operators.get(node.name)
+            operator = self._pass(node, given, ends)
             if operator is None:
-                if ports[0]:
-                    ends[node.name] = _merged(ports[0])
                 continue
-            for port, events in _runs(ports):
-                _add(given, node.name, operator.process(port, events))
             advanced_ms = self._domain[node.name].context.watermark_ms - self._holds[node.name]
             _add(given, node.name, operator.advance(advanced_ms))
             if wall_ms is not None:
                 _add(given, node.name, operator.tick(wall_ms))
         return ends
+
+    def _pass(
+        self,
+        node: Node,
+        given: dict[Output, list[Event]],
+        ends: Given,
+        more: Iterable[tuple[int, list[Event]]] = (),
+    ) -> Operator | None:
+        """Let a node have what is given to it, and `more` at its ports. Returns its operator; None for an end."""
+        ports = [
+            [self._held(node, output, given[output]) for output in port if given.get(output)] for port in node.inputs
+        ]
+        operator = self.operators.get(node.name)
+        if operator is None:
+            if ports[0]:
+                ends[node.name] = _merged(ports[0])
+            return None
+        for port, events in (*_runs(ports), *more):
+            _add(given, node.name, operator.process(port, events))
+        return operator
 
 
 def _received(watermarks: Watermarks, topic: str, events: list[Event]) -> list[Event]:

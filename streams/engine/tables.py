@@ -24,7 +24,8 @@ from .codecs import (
     encode_table_key,
     encode_table_value,
 )
-from .described import PARTITIONER, VALUE_TYPE
+from .described import PARTITIONER, ROWS_OF, VALUE_TYPE
+from .feeding import FEEDS
 from .migration import Migration
 from .placement import BY_FIRST, BY_KEY, Placement
 from .windows import TableWindows
@@ -91,7 +92,9 @@ class TableSpec:
     rows depend on, see `engine/described.py`. adopt: instead of migrations, from what rows of another version were made
     by: what makes one of this version of a key and a value. derived: rows of another version are made anew. takes_out:
     values that were put into rows are taken out again, so that none of their columns can begin anew. partitioner: by
-    which the app itself brings records to it, as text; none where others do. value_type: what values are, as text."""
+    which the app itself brings records to it, as text; none where others do. value_type: what values are, as text.
+    feeds: steps that need all its rows, and the tables behind them (`engine/feeding.py`); rows_of: tables of whose rows
+    its own are made by such a step."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -116,6 +119,8 @@ class TableSpec:
     takes_out: bool = False
     partitioner: str = ""
     value_type: str | None = None
+    feeds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rows_of: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         topic_names.check("table name", self.name)
@@ -147,7 +152,7 @@ class TableSpec:
         if self.windows is not None:
             said |= {"size_ms": self.windows.size_ms, "step_ms": self.windows.step_ms}
         if self.part:
-            said["part"] = self.part
+            said |= {"part": self.part, FEEDS: dict(self.feeds), ROWS_OF: list(self.rows_of)}
         if self.partitioner:
             said[PARTITIONER] = self.partitioner
         return said

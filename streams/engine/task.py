@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..errors import ChangelogError, ChangeRefused
 from .checkpoint import MARKER, Marker, Position, Row, as_written
 from .event import Event
+from .feeding import UNFED
 from .open_windows import NEVER_MS, OpenWindows
 from .stores.store import Store
 from .time import OWN
@@ -53,6 +54,8 @@ class Task:
         self.left: dict[str, Position] = {}  # of topics that were read before, and that nobody reads now
         self.watermarks: dict[str, dict[str, Sequence[Any]]] = {}  # by part of the pipelines
         self.found: dict[str, Marker] = {}  # by table: what it was restored from
+        self.feeding: dict[str, list[str]] = {}  # by table: steps that are to be given all its rows, before any event
+        self.unfed: dict[str, dict[str, list[str]]] = {}  # by table: steps that have missed changes of it
         self.windows: dict[str, OpenWindows] = {}  # by table, once they were used
         self.times: dict[str, int] = {}  # of tables with windows, at the last checkpoint
         self.checkpoint_number = 0
@@ -160,11 +163,16 @@ class Task:
             self.left,
             self.topology,
         )
-        markers = {name: replace(marker, table=store.spec.description).encode() for name, store in self.stores.items()}
+        markers = {name: replace(marker, table=self._described(name)).encode() for name in self.stores}
         rows = {
             name: [*as_written(store.take_changes()), Row(MARKER, markers[name])] for name, store in self.stores.items()
         }
         return Checkpoint(self, rows, positions, markers)
+
+    def _described(self, table: str) -> dict[str, Any]:
+        """What a table is, and who has missed changes of it, for its marker."""
+        missed = self.unfed.get(table)
+        return self.stores[table].spec.description | ({UNFED: missed} if missed else {})
 
     def confirm(self, checkpoint: Checkpoint, changelog_offsets: Mapping[str, int]) -> None:
         """It was committed; its records end before these offsets of the changelogs, by table."""

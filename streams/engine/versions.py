@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ChangeRefused
 from .described import COMPUTES, PARTITIONER, differences
+from .feeding import FED_ROWS_MAX, new_steps, unfed
 from .migration import DROP, Migration
 from .stores.store import Store
 from .tables import TableSpec
@@ -28,6 +29,7 @@ def path(spec: TableSpec, before: Mapping[str, Any]) -> list[Migration]:
     were (`TableSpec.description`). Raises ChangeRefused where there is no way, and where they mean something else."""
     version = before.get("version", 1)
     check_alike(spec, before)
+    new_steps(spec.name, before, spec.description)
     if version == spec.version or spec.derived is not None:
         return []
     if spec.adopt is not None:
@@ -109,7 +111,25 @@ def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
         store.migrate(changes)
         done[table] = len(changes)
         task.changed = True
+    for table, marker in task.found.items():
+        _feed(task, table, marker.table)
     return done
+
+
+def _feed(task: Task, table: str, before: Mapping[str, Any]) -> None:
+    """Note which steps are to be given the rows of a table, and which have missed changes of it."""
+    store, now = task.stores[table], task.stores[table].spec.description
+    if missed := unfed(before, now):
+        task.unfed[table] = missed
+    if steps := new_steps(table, before, now):
+        if len(store.rows) > FED_ROWS_MAX:
+            raise ChangeRefused(
+                f"table {table} has more than {FED_ROWS_MAX} rows in a partition, which cannot be given to step "
+                f"{steps[0]} in one transaction: rescale the app to more partitions, or compute its tables again, "
+                "`isthmus streams reset`"
+            )
+        task.feeding[table] = steps
+        task.changed = True
 
 
 def _derived(spec: TableSpec, of: Store, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten | None]:

@@ -125,6 +125,7 @@ class Lane:
         self.tick_at = 0.0  # loop time from which it is to be told the time
         self.most = 1  # events of a step: follows the agents' speed, since an agent may take a whole batch at once
         self._backlogs: dict[str, deque[Backlog]] = {}  # by topic, in the order of their turns
+        self._feeding: Mapping[str, Sequence[str]] = task.feeding if parts.chained else {}  # what `fill` is to do
         self._in_order = parts.in_order
         self._leave_out = leave_out
         self._sender = sender
@@ -173,10 +174,24 @@ class Lane:
 
     # --- Processing -----------------------------------------------------------------------------------
 
+    async def fill(self) -> None:
+        """Give steps that are new the rows of tables that are there. Nothing is processed before."""
+        feeding = self._feeding
+        if not feeding:
+            return
+        self.between_events = False
+        for chained in self.chained:
+            for given in chained.chain.fill(feeding):
+                await self._pass_on(chained, given)
+                await asyncio.sleep(0)  # a table may have very many rows
+        self._feeding = {}
+        self.between_events = True
+
     async def process(self, most: int, until: float = NEVER, wall_ms: int = 0) -> int:
         """Process the next events of the topic whose turn it is, and move the task's position behind them. Returns the
         number of records: at most `most`, fewer where `until` (loop time) is over before; none where a commit must come
         first, or where what is next is not known any more."""
+        await self.fill()
         topic = self._next_topic()
         if topic is None:
             return 0
@@ -222,6 +237,7 @@ class Lane:
         """The wall clock has moved on."""
         if not self.between_events:
             return
+        await self.fill()
         self.between_events = False
         for chained in self.chained:
             rule = chained.rule
@@ -232,6 +248,7 @@ class Lane:
 
     async def complete(self, topic: str, until_ms: int) -> None:
         """A topic is known to have no more events before this time."""
+        await self.fill()
         self.between_events = False
         for chained in self.chained:
             if topic in chained.topics:

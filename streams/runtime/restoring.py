@@ -170,6 +170,15 @@ class Restoring:
                 self._app.all_tables()[table].version,
                 count,
             )
+        for table, steps in task.feeding.items():
+            log.info(
+                "task %s: %s, which is new, is given the %d rows of table %s: what comes of them is committed with its "
+                "first checkpoint",
+                task.id,
+                " and ".join(steps),
+                len(task.stores[table].rows),
+                table,
+            )
         return True
 
     async def _set_starts(self, tasks: Sequence[Task], committed: Mapping[TopicPartition, int]) -> None:

@@ -55,6 +55,11 @@ class TaskRun:
         ready = next(lane for lane in self.lanes if lane.is_ready)
         return await ready.process(most, until, wall_ms)
 
+    async def fill(self) -> None:
+        """`Lane.fill` of all lanes."""
+        for lane in self.lanes:
+            await lane.fill()
+
     async def tick(self, wall_ms: int) -> None:
         """The wall clock has moved on."""
         for lane in self.lanes:

@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.streams import DROP, App, AppError, ChangeRefused, TestDriver
 from isthmus.streams.aggregates import Count, Sum, TopN
-from isthmus.streams.engine.changes import DOUBTED, Written, compare
+from isthmus.streams.engine.changes import DOUBTED, GOES_ON, REFUSED, Written, compare
 from isthmus.streams.engine.checkpoint import Marker, as_read
 from isthmus.streams.runtime.written import code_of
 
@@ -590,3 +590,88 @@ def test_keys_of_another_type_are_refused() -> None:
     first = ran(typed(key_type=int), None, ("in", "a", 1))
     with pytest.raises(ChangeRefused, match="key_type was int, and is str"):
         ran(typed(key_type=str), first)
+
+
+def of_rows(*steps: str, group_by: str = "of", table: str = "groups", by: str = "rows", **options: Any) -> App:
+    """A table, and steps that need all its rows: groups of them, and joins with another table."""
+    app = App("steps", **options)
+    rows, others = app.stream("in").table("rows"), app.stream("more").table("others")
+    rows.join(others, value=lambda left, right: 0, name="together")
+    if "groups" in steps:
+        groups = {"rows": rows, "others": others}[by].group_by(lambda value: value % 2, name=group_by)
+        groups.count(name=table)
+        if "sums" in steps:
+            groups.sum(lambda value: value, name="sums")
+    if "pairs" in steps:
+        rows.left_join(others, value=lambda left, right: [left, right], name="pairs")
+    if "references" in steps:
+        rows.join(others, key=lambda value: b"x", value=lambda left, right: [left, right], name="references")
+    if "then" in steps:
+        joined = rows.outer_join(others, value=lambda left, right: (left or 0) + (right or 0), name="joined")
+        joined.group_by(lambda value: value % 2, name="then").count(name="thens")
+    return app
+
+
+@pytest.mark.parametrize("store", ["memory", "rocksdb"])
+def test_a_new_step_gets_the_rows_that_a_table_has(store: str) -> None:
+    """As if it had been there from the first event on."""
+    records = [("in", key, ord(key)) for key in "abcdeabc"] + [("more", "x", 7), ("more", "a", 9)]
+    later = [("in", "a", 5), ("in", "f", 6), ("more", "x", 8), ("more", "g", 4)]
+    steps = ("groups", "sums", "pairs", "references", "then")
+    names = ("groups", "sums", "pairs", "references", "joined", "thens")
+
+    def tables(before: App) -> list[Made]:
+        found: list[Made] = []
+        look = lambda driver: found.append({each: driver.table(each) for each in names})  # noqa: E731
+        app, first = of_rows(*steps, store=store), ran(before, None, *records)
+        ran(app, ran(app, first, look=look), *later, look=look)
+        return found
+
+    whole, found = tables(of_rows(*steps, store=store)), tables(of_rows(store=store))
+    assert found == whole and whole[-1]["groups"] == {0: 3, 1: 3} and len(whole[-1]["references"]) == 6
+
+
+def test_rows_are_given_once_whatever_happens_before_the_first_commit() -> None:
+    first = ran(of_rows(), None, ("in", "a", 1), ("in", "b", 2))
+    driver = TestDriver(of_rows("groups"), topics=first.topics)
+    for _ in range(2):
+        assert driver.table("groups") == {1: 1, 0: 1}
+        driver.crash()
+    driver.commit()
+    driver.crash()
+    assert driver.table("groups") == {1: 1, 0: 1}
+    driver.close()
+    assert ran(of_rows("groups", group_by="by"), driver, ("in", "b", 3)).table("groups") == {
+        1: 2,
+        0: 0,
+    }  # they had them
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third", "said"),
+    [
+        (of_rows("groups"), of_rows(), of_rows("groups"), "has changed while groups, made of its rows by step of, was"),
+        (of_rows("groups"), None, of_rows("groups", "sums"), "sums, which is new behind step of"),
+        (of_rows("groups"), None, of_rows("groups", "sums", group_by="by"), "sums, which is new behind step by"),
+        (of_rows("groups"), of_rows(), of_rows("groups", table="anew"), "anew, which is new behind step of"),
+        (
+            of_rows("groups"),
+            None,
+            of_rows("groups", by="others"),
+            "of the rows of rows, and is made of those of others",
+        ),
+    ],
+)
+def test_a_step_that_cannot_be_made_whole_is_refused(first: App, second: App | None, third: App, said: str) -> None:
+    before = ran(first, None, ("in", "a", 1), ("more", "a", 1))
+    if second is not None:
+        before = ran(second, before, ("in", "a", 2))
+    with pytest.raises(ChangeRefused, match=said):
+        ran(third, before)
+    assert any(effect == REFUSED for effect, _ in changes(third, before).values())
+
+
+def test_a_step_that_is_filled_is_told_of() -> None:
+    before = ran(of_rows(), None, ("in", "a", 1))
+    effect, said = changes(of_rows("groups"), before)["table groups"]
+    assert effect == GOES_ON and said == "table groups is new: it is filled with the rows that rows has"

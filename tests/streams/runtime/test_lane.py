@@ -5,6 +5,7 @@ from typing import Any
 
 from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import Position
+from isthmus.streams.engine.graph import FED_ROWS
 from tests.running import in_loop, run_by
 
 from .fakes import turns
@@ -59,4 +60,22 @@ async def test_an_agent_that_waits_does_not_hold_up_another_of_its_task():
     assert (ran.run.is_whole, ran.run.lane_of("other").is_whole, ran.position) == (False, True, 0)
     go_on.set()
     assert (await step, ran.run.is_whole, ran.position) == (1, True, 1)
+    await ran.run.stop()
+
+
+@run_by(in_loop)
+async def test_a_task_is_not_whole_until_a_new_step_has_all_rows():
+    app = App("app")
+    rows, others = app.stream("in").table("rows"), app.stream("more").table("others")
+    rows.left_join(others, value=lambda left, right: left, name="pairs")
+    ran = Ran(app)
+    for number in range(FED_ROWS + 1):
+        ran.task.stores["rows"].set(number, number)
+    [lane] = ran.run.lanes
+    lane._feeding = {"rows": ["pairs"]}
+    step = asyncio.ensure_future(ran.run.tick(0))
+    await turns(1)
+    assert (len(ran.task.stores["pairs"].rows), ran.run.is_whole) == (FED_ROWS, False)
+    await step
+    assert (ran.task.stores["pairs"].rows == ran.task.stores["rows"].rows, ran.run.is_whole) == (True, True)
     await ran.run.stop()
