@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..errors import ChangeRefused
 from . import topic_names
 from .checkpoint import Marker
-from .described import doubts
+from .described import GIVEN_BY, WAITING, doubts
 from .feeding import FEEDS
 from .tables import TableSpec
 from .topology import SubTopology
@@ -37,12 +37,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Code:
-    """What an app's code is. subtopologies: as declared, without bridges. retired: tables."""
+    """What an app's code is. subtopologies: as declared, without bridges. steps: of pipelines; retired: tables."""
 
     app: str
     subtopologies: tuple[SubTopology, ...]
     specs: Mapping[str, TableSpec]
     guarantee: str
+    steps: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
 
     @property
@@ -98,8 +99,23 @@ def _tables(code: Code, written: Written) -> Iterator[Change]:
         what = f"table {table}"
         if table in code.specs:
             yield from _table(code, written, code.specs[table], markers)
+        elif table not in code.retired and _waiting(markers) and _given_by(markers) in code.steps:
+            step = _given_by(markers)
+            yield Change(
+                REFUSED,
+                what,
+                f"has {_waiting(markers)} events that wait for {step}, which would give them no more",
+                (
+                    "give the step its grace= again",
+                    "let it run with grace=0, which gives them as the time of the events goes on, and take that away "
+                    "when none wait",
+                    f'if they are to be lost, write app.retire("{table}")',
+                ),
+            )
         elif table in code.retired or not new:
             said = "is not in the code: nobody writes it, and what comes until it is there again would be lacking in it"
+            if waiting := _waiting(markers):
+                said += f"; the {waiting} events that wait in it are not given"
             yield Change(LEFT, what, said)
         else:
             yield Change(
@@ -113,6 +129,15 @@ def _tables(code: Code, written: Written) -> Iterator[Change]:
             )
     for table in new:
         yield _new_table(code, written, table)
+
+
+def _waiting(markers: Mapping[int, Marker]) -> int:
+    """How many events are in a table to be given later; an earlier release did not keep that."""
+    return sum(marker.table.get(WAITING, 0) for marker in markers.values())
+
+
+def _given_by(markers: Mapping[int, Marker]) -> str:
+    return next((str(by) for marker in markers.values() if (by := marker.table.get(GIVEN_BY))), "")
 
 
 def _new_table(code: Code, written: Written, table: str) -> Change:

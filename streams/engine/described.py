@@ -21,7 +21,20 @@ GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, an
 PARTITIONER = "partitioner"  # by which the app itself brings records to the table
 VALUE_TYPE, KEY_TYPE = "value_type", "key_type"  # classes, by their names; none: rows are of any type
 ROWS_OF = "rows_of"  # tables of whose rows a group's or a join's are made
-_COMPARED_ELSEWHERE = ("version", "part", GRACE, KEPT, PARTITIONER, VALUE_TYPE, ROWS_OF, FEEDS, UNFED)
+GIVEN_BY, WAITING = "given_by", "waiting"  # of rows that are events: the step that gives them later, and how many
+_COMPARED_ELSEWHERE = (
+    "version",
+    "part",
+    GRACE,
+    KEPT,
+    PARTITIONER,
+    VALUE_TYPE,
+    ROWS_OF,
+    FEEDS,
+    UNFED,
+    GIVEN_BY,
+    WAITING,
+)
 _PLAIN_KEYS = ("bool", "bytes", "float", "int", "str")  # keys of these types are written alike with and without a type
 
 

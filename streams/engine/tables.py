@@ -24,7 +24,7 @@ from .codecs import (
     encode_table_key,
     encode_table_value,
 )
-from .described import PARTITIONER, ROWS_OF, VALUE_TYPE
+from .described import GIVEN_BY, PARTITIONER, ROWS_OF, VALUE_TYPE
 from .feeding import FEEDS
 from .migration import Migration
 from .placement import BY_FIRST, BY_KEY, Placement
@@ -94,7 +94,7 @@ class TableSpec:
     values that were put into rows are taken out again, so that none of their columns can begin anew. partitioner: by
     which the app itself brings records to it, as text; none where others do. value_type: what values are, as text.
     feeds: steps that need all its rows, and the tables behind them (`engine/feeding.py`); rows_of: tables of whose rows
-    its own are made by such a step."""
+    its own are made by such a step. given_by: the step that gives its rows later, which are events."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -121,6 +121,7 @@ class TableSpec:
     value_type: str | None = None
     feeds: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rows_of: Sequence[str] = ()
+    given_by: str = ""
 
     def __post_init__(self) -> None:
         topic_names.check("table name", self.name)
@@ -153,6 +154,8 @@ class TableSpec:
             said |= {"size_ms": self.windows.size_ms, "step_ms": self.windows.step_ms}
         if self.part:
             said |= {"part": self.part, FEEDS: dict(self.feeds), ROWS_OF: list(self.rows_of)}
+        if self.given_by:
+            said[GIVEN_BY] = self.given_by
         if self.partitioner:
             said[PARTITIONER] = self.partitioner
         return said

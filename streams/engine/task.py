@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ChangelogError, ChangeRefused
 from .checkpoint import MARKER, Marker, Position, Row, as_written
+from .described import WAITING
 from .event import Event
 from .feeding import UNFED
 from .open_windows import NEVER_MS, OpenWindows
@@ -170,9 +171,10 @@ class Task:
         return Checkpoint(self, rows, positions, markers)
 
     def _described(self, table: str) -> dict[str, Any]:
-        """What a table is, and who has missed changes of it, for its marker."""
-        missed = self.unfed.get(table)
-        return self.stores[table].spec.description | ({UNFED: missed} if missed else {})
+        """What a table is, for its marker: who has missed changes of it, too, and how many events wait in it."""
+        store, missed = self.stores[table], self.unfed.get(table)
+        said = store.spec.description | ({UNFED: missed} if missed else {})
+        return said | ({WAITING: len(store.rows)} if store.spec.given_by else {})
 
     def confirm(self, checkpoint: Checkpoint, changelog_offsets: Mapping[str, int]) -> None:
         """It was committed; its records end before these offsets of the changelogs, by table."""

@@ -21,6 +21,7 @@ def code_of(app: App) -> Code:
         tuple(app.topology().subtopologies.values()),
         {name: spec for name, spec in app.all_tables().items() if not spec.is_global},
         app.conf.processing_guarantee,
+        frozenset(app.pipeline.graph.nodes),
         frozenset(app.retired_tables),
     )
 

@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.streams import DROP, App, AppError, ChangeRefused, TestDriver
 from isthmus.streams.aggregates import Count, Sum, TopN
-from isthmus.streams.engine.changes import DOUBTED, GOES_ON, REFUSED, Written, compare
+from isthmus.streams.engine.changes import DOUBTED, GOES_ON, LEFT, REFUSED, Written, compare
 from isthmus.streams.engine.checkpoint import Marker, as_read
 from isthmus.streams.runtime.written import code_of
 
@@ -675,3 +675,25 @@ def test_a_step_that_is_filled_is_told_of() -> None:
     before = ran(of_rows(), None, ("in", "a", 1))
     effect, said = changes(of_rows("groups"), before)["table groups"]
     assert effect == GOES_ON and said == "table groups is new: it is filled with the rows that rows has"
+
+
+def looked_up(grace: float | None, *, has_join: bool = True) -> App:
+    app = App("steps")
+    rates = app.stream("rates").table("rates", history=100)
+    if has_join:
+        app.stream("in").join(rates, value=lambda value, rate: [value, rate], grace=grace, name="rated").to("out")
+    else:
+        app.stream("in").to("out")
+    return app
+
+
+def test_events_that_wait_in_a_join_are_not_lost_with_its_grace() -> None:
+    first = ran(looked_up(10), None, ("rates", "a", 1), ("in", "a", 2), ("in", "a", 9), ("rates", "a", 12))
+    assert first.sent == []
+    effect, said = changes(looked_up(None), first)["table rated-waiting"]
+    assert effect == REFUSED and "has 2 events that wait for rated" in said and "grace=0" in said
+    effect, said = changes(looked_up(None, has_join=False), first)["table rated-waiting"]
+    assert effect == LEFT and "the 2 events that wait in it are not given" in said
+    drained = ran(looked_up(0), first, ("rates", "a", 13))
+    assert [sent.value for sent in drained.sent] == [b"[2,1]", b"[9,1]"]
+    assert changes(looked_up(None), drained)["table rated-waiting"][0] == LEFT

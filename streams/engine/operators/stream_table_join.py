@@ -54,7 +54,7 @@ class StreamTableJoin:
         self.value = value
         self.key = key
         self.counts = {SKIPPED: 0}
-        self._spec = TableSpec(f"{name}-waiting", placement=BY_EVENT)
+        self._spec = TableSpec(f"{name}-waiting", placement=BY_EVENT, given_by=name)
         self.specs: tuple[TableSpec, ...] = () if grace_ms is None else (self._spec,)
         self._inner = how == INNER
         self._history_ms = history_ms

@@ -32,7 +32,7 @@ class Suppress:
             raise AppError(f"suppress {name}: a time of {limit_ms} ms; it must be at least 1 ms")
         self.name = name
         self.hold_ms = limit_ms
-        self.specs = (TableSpec(name, placement=BY_FIRST),)
+        self.specs = (TableSpec(name, placement=BY_FIRST, given_by=name),)
         self.counts = {SKIPPED: 0}
         self._waiting: list[tuple[int, int, Where]] = []  # a heap: when it is given, number, where
         self._number = 0
