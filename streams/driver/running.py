@@ -34,7 +34,7 @@ from ..runtime.backlog import Backlog
 from ..runtime.channels import ChannelAgents
 from ..runtime.dead_letters import write_dead_letter
 from ..runtime.lane import Lane, LeftOut
-from ..runtime.layout import Layout, partitions_of
+from ..runtime.layout import Layout, partitions_of, reset_of
 from ..runtime.process import start_beside
 from ..runtime.services import Services, tell
 from ..runtime.task_run import TaskRun
@@ -228,7 +228,7 @@ class Running:
         committed = self.topics.committed.get((self.app.id, tp))
         if committed is not None:
             return committed
-        return self.topics.end(tp) if self.app.conf.consumer_auto_offset_reset == "latest" else 0
+        return self.topics.end(tp) if reset_of(self.app, tp.topic) == "latest" else 0
 
     def _restored(self, spec: TableSpec, partition: int) -> Store:
         store, changelog = self._open_store(spec, partition), self.app.changelog_topic(spec.name)

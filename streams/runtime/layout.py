@@ -55,6 +55,13 @@ def between_options(app: App, topic: str) -> Mapping[str, str]:
     return BETWEEN_OPTIONS
 
 
+def reset_of(app: App, topic: str) -> str:
+    """Where a topic is read from that has no position: one between two steps from its beginning, since the app may have
+    written there before its tasks know where they begin."""
+    is_between = topic_names.kind_of(app.id, topic) in topic_names.BETWEEN
+    return "earliest" if is_between else app.conf.consumer_auto_offset_reset
+
+
 @dataclass(frozen=True)
 class Reading:
     """An agent, and the topics that it reads in this layout."""

@@ -21,6 +21,7 @@ from ..errors import ChangeRefused, StoreError, StreamsError
 from ..savepoints import fence
 from .copies import Copies, Copy
 from .global_tables import GlobalTables
+from .layout import reset_of
 from .loading import in_turns, load
 from .topics import AppTopics
 
@@ -196,9 +197,7 @@ class Restoring:
                 else:
                     fresh[tp] = task
         if fresh:
-            begins = await Admin(self._client).list_offsets(
-                dict.fromkeys(fresh, self._app.conf.consumer_auto_offset_reset)
-            )
+            begins = await Admin(self._client).list_offsets({tp: reset_of(self._app, tp.topic) for tp in fresh})
             for tp, task in fresh.items():
                 task.set_start(tp.topic, Position(begins[tp][0]))
 

@@ -7,7 +7,7 @@ import pytest
 from isthmus.streams import App
 from isthmus.streams.driver import TestDriver
 from isthmus.streams.engine.task import Task, TaskId
-from isthmus.streams.runtime.layout import Layout, between_options
+from isthmus.streams.runtime.layout import Layout, between_options, reset_of
 from tests.running import in_loop, run_by
 
 
@@ -66,6 +66,13 @@ def test_topics_between_steps_take_and_keep_events_of_any_time(purge_s: float):
             assert options[f"message.timestamp.{limit}.max.ms"] == "9223372036854775807"
         assert options["retention.ms"] == "-1"
     assert between_options(app, "app-dead-letters") == between_options(app, "other-by-x-repartition") == {}
+
+
+def test_topics_between_steps_are_read_from_their_beginning():
+    """A task may have written one before the tasks that read it know where they begin."""
+    app = App("app", consumer_auto_offset_reset="latest")
+    names = ("in", "app-by-x-repartition", "app-in-copartitioned", "other-by-x-repartition")
+    assert [reset_of(app, name) for name in names] == ["latest", "earliest", "earliest", "latest"]
 
 
 def test_a_table_keeps_its_size_whatever_grows():
