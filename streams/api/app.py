@@ -855,7 +855,17 @@ class App:
         default = self.conf.producer_partitioner
         for name, by in partitioners(self.agents, graph, self.topology(), self.declared, default).items():
             specs[name].partitioner = by
+        for name, topics in graph.keyed_by().items():
+            specs[name].keys = ", ".join(sorted(set(map(self._keys_in, topics))))
         return specs
+
+    def _keys_in(self, topic: str) -> str:
+        """As what pipelines read the keys of a topic, for people."""
+        if topic not in self.declared:
+            return self.serializers.key_coder().reads
+        serialization = self.declared[topic].serialization
+        own = serialization.schema
+        return serialization.key.reads if own is None else f"those of {type(own).__name__}"
 
     def topology(self) -> Topology:
         """What belongs together. A table that no agent was seen to use belongs to the only sub-topology, if there is

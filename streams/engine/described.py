@@ -21,19 +21,10 @@ GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, an
 PARTITIONER = "partitioner"  # by which the app itself brings records to the table
 VALUE_TYPE, KEY_TYPE = "value_type", "key_type"  # classes, by their names; none: rows are of any type
 ROWS_OF = "rows_of"  # tables of whose rows a group's or a join's are made
+KEYS = "keys"  # as what the keys of a step's records are read
 GIVEN_BY, WAITING = "given_by", "waiting"  # of rows that are events: the step that gives them later, and how many
-_COMPARED_ELSEWHERE = (
-    "version",
-    "part",
-    GRACE,
-    KEPT,
-    PARTITIONER,
-    VALUE_TYPE,
-    ROWS_OF,
-    FEEDS,
-    UNFED,
-    GIVEN_BY,
-    WAITING,
+_COMPARED_ELSEWHERE = frozenset(
+    ("version", "part", GRACE, KEPT, PARTITIONER, VALUE_TYPE, ROWS_OF, FEEDS, UNFED, GIVEN_BY, WAITING, KEYS)
 )
 _PLAIN_KEYS = ("bool", "bytes", "float", "int", "str")  # keys of these types are written alike with and without a type
 
@@ -52,6 +43,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
             f"{PARTITIONER} was {before[PARTITIONER]}, and is {now[PARTITIONER]}: keys would come to other tasks than "
             "their rows are in"
         )
+    if KEYS in before and KEYS in now and before[KEYS] != now[KEYS]:
+        found[KEYS] = f"keys were read as {before[KEYS]}, and are read as {now[KEYS]}, which does not find the rows"
     if ROWS_OF in before and before[ROWS_OF] != now.get(ROWS_OF):
         was, are = (", ".join(of.get(ROWS_OF, ())) or "no table" for of in (before, now))
         found[ROWS_OF] = f"it was made of the rows of {was}, and is made of those of {are}"

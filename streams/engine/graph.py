@@ -16,8 +16,10 @@ from ..errors import AppError
 from .described import COMPUTES, GRACE, KEPT
 from .event import NO_WATERMARK, Event
 from .operators.operator import Context, Failed, Operator, raise_failed
+from .operators.processor import ProcessorOperator
 from .operators.table_sources import Change, TableSource
 from .partitioning import KeyRule
+from .placement import BY_FIRST, BY_KEY
 from .stores.store import Store
 from .tables import TableSpec
 from .time import Clocks, Lacking, Watermarks
@@ -136,32 +138,65 @@ class Graph:
                 for spec in node.specs:
                     spec.part, spec.feeds, spec.rows_of = name, {}, []
                     spec.made_by = {} if node.make is None else made_by(node.make())
+        following = self._following()
         for node in self.nodes.values():
             for table in (output.node for output in node.sources if node.of_rows is not None):
-                behind = self._behind(node)
+                behind = self._behind(node, following)
                 self.specs[table].feeds = {**self.specs[table].feeds, str(node.of_rows): behind}
                 for name in behind:
                     spec = self.specs[name]
                     spec.rows_of = sorted({*spec.rows_of, table})
         return dict(self.specs)
 
-    def _behind(self, node: Node) -> list[str]:
-        """The tables that are made of what a node gives, itself or through topics of the app."""
+    def _following(self) -> dict[str, list[Node]]:
+        """By node: those that read what it gives, itself or from the topic of the app that it writes."""
+        found: dict[str, list[Node]] = {}
+        writers = {each.topics[0]: each.name for each in self.nodes.values() if each.kind is Kind.REPARTITION}
+        for node in self.nodes.values():
+            names = [output.node for output in node.sources]
+            if node.kind is Kind.TOPIC:
+                names = [writers[topic] for topic in node.topics if topic in writers]
+            for name in dict.fromkeys(names):
+                found.setdefault(name, []).append(node)
+        return found
+
+    @staticmethod
+    def _behind(node: Node, following: Mapping[str, list[Node]]) -> list[str]:
+        """The first tables that are made of what a node gives."""
         found: dict[str, None] = {}
         waiting = [node]
         while waiting:
             at = waiting.pop()
             if at.specs:
                 found[at.name] = None
-                continue
-            written = at.topics if at.kind is Kind.REPARTITION else ()
-            waiting += [
-                each
-                for each in self.nodes.values()
-                if any(output.node == at.name for output in each.sources)
-                or (each.kind is Kind.TOPIC and not set(each.topics).isdisjoint(written))
-            ]
+            else:
+                waiting += following.get(at.name, ())
         return sorted(found)
+
+    def keyed_by(self) -> dict[str, set[str]]:
+        """Tables of steps whose rows have the keys of records as they are in topics of others, and these topics."""
+        own = {topic for node in self.nodes.values() if node.kind is Kind.REPARTITION for topic in node.topics}
+        found = {}
+        for node in self.nodes.values():
+            by_key = [spec.name for spec in node.specs if spec.placement in (BY_KEY, BY_FIRST)]
+            topics = self._keys_of(node) if by_key else None
+            if topics and topics.isdisjoint(own):
+                found.update(dict.fromkeys(by_key, topics))
+        return found
+
+    def _keys_of(self, node: Node) -> set[str] | None:
+        """The topics of whose records a node has the keys; None where a step of the app's own makes them."""
+        if node.kind is Kind.TOPIC:
+            return set(node.topics)
+        if node.make is not None and isinstance(node.make(), ProcessorOperator):
+            return None
+        found: set[str] = set()
+        for output in node.sources:
+            topics = self._keys_of(self.nodes[output.node])
+            if topics is None:
+                return None
+            found |= topics
+        return found
 
     def is_read(self, name: str) -> bool:
         """Whether a node reads this one."""

@@ -49,11 +49,12 @@ class Message(Protocol):
 @dataclass(frozen=True, slots=True)
 class Coder:
     """The functions of keys, or of values. `decode` and `decode_column` raise DecodeError; `encode` raises TypeError or
-    ValueError for what the codec cannot write."""
+    ValueError for what the codec cannot write. reads: as what bytes are read, for people."""
 
     encode: Callable[[Any], bytes | None]
     decode: Callable[[bytes | None], Any]
     decode_column: Callable[[Sequence[bytes | None]], list[Any]]
+    reads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def coder(type_: Any, serializer: CodecArg, *, default: Codec | str, is_key: boo
         except Exception as error:  # a codec's library, or a class of the app, may raise anything
             raise _decode_error(error) from error
 
-    return Coder(encode, decode, _column(decode, reader.column))
+    return Coder(encode, decode, _column(decode, reader.column), _read_as(type_, codec))
 
 
 def _as_it_is(value: Any) -> Any:
@@ -234,6 +235,13 @@ def _codec_for(type_: Any, serializer: CodecArg, default: Codec | str) -> Codec:
         return get_codec("raw")
     codec = get_codec(default)
     return get_codec("json") if _is_text(codec) and _is_structured(type_) else codec
+
+
+def _read_as(type_: Any, codec: Codec) -> str:
+    """What one and the same bytes are read as. Types that need another form of them are not told apart from others."""
+    if _is_text(codec):
+        return "bytes" if isinstance(codec, RawCodec) and (_is_untyped(type_) or bare(type_) is bytes) else "text"
+    return "JSON" if _is_json(codec) else repr(codec)
 
 
 def _is_text(codec: Codec) -> bool:

@@ -24,7 +24,7 @@ from .codecs import (
     encode_table_key,
     encode_table_value,
 )
-from .described import GIVEN_BY, PARTITIONER, ROWS_OF, VALUE_TYPE
+from .described import GIVEN_BY, KEYS, PARTITIONER, ROWS_OF, VALUE_TYPE
 from .feeding import FEEDS
 from .migration import Migration
 from .placement import BY_FIRST, BY_KEY, Placement
@@ -92,9 +92,10 @@ class TableSpec:
     rows depend on, see `engine/described.py`. adopt: instead of migrations, from what rows of another version were made
     by: what makes one of this version of a key and a value. derived: rows of another version are made anew. takes_out:
     values that were put into rows are taken out again, so that none of their columns can begin anew. partitioner: by
-    which the app itself brings records to it, as text; none where others do. value_type: what values are, as text.
-    feeds: steps that need all its rows, and the tables behind them (`engine/feeding.py`); rows_of: tables of whose rows
-    its own are made by such a step. given_by: the step that gives its rows later, which are events."""
+    which the app itself brings records to it, as text; none where others do. keys: as what the keys of its records are
+    read; value_type: what values are, as text. feeds: steps that need all its rows, and the tables behind them
+    (`engine/feeding.py`); rows_of: tables of whose rows its own are made by such a step. given_by: the step that gives
+    its rows later, which are events."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -122,6 +123,7 @@ class TableSpec:
     feeds: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rows_of: Sequence[str] = ()
     given_by: str = ""
+    keys: str = ""
 
     def __post_init__(self) -> None:
         topic_names.check("table name", self.name)
@@ -154,6 +156,8 @@ class TableSpec:
             said |= {"size_ms": self.windows.size_ms, "step_ms": self.windows.step_ms}
         if self.part:
             said |= {"part": self.part, FEEDS: dict(self.feeds), ROWS_OF: list(self.rows_of)}
+        if self.keys:
+            said[KEYS] = self.keys
         if self.given_by:
             said[GIVEN_BY] = self.given_by
         if self.partitioner:

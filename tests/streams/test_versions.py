@@ -697,3 +697,34 @@ def test_events_that_wait_in_a_join_are_not_lost_with_its_grace() -> None:
     drained = ran(looked_up(0), first, ("rates", "a", 13))
     assert [sent.value for sent in drained.sent] == [b"[2,1]", b"[9,1]"]
     assert changes(looked_up(None), drained)["table rated-waiting"][0] == LEFT
+
+
+def keyed(*, rekeyed: bool = False, **of_keys: Any) -> App:
+    app = App("keyed")
+    source = app.stream(app.topic("in", **of_keys))
+    if rekeyed:
+        source = source.group_by(lambda value: value, name="by")
+    source.group_by_key().count(name="counts")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, {"key_type": str}, "keys were read as bytes, and are read as text"),
+        ({"key_type": str}, {"key_serializer": "json", "key_type": str}, "as text, and are read as JSON"),
+        ({}, {"key_serializer": "pickle"}, "as bytes, and are read as "),
+        ({}, {"key_type": bytes}, None),
+        ({"key_type": str}, {"key_serializer": "str"}, None),
+        ({"key_serializer": "json"}, {"key_serializer": "json", "key_type": str}, None),
+        ({"rekeyed": True}, {"rekeyed": True, "key_type": str}, None),
+    ],
+)
+def test_rows_of_steps_are_not_lost_by_another_way_to_read_keys(before: Made, after: Made, said: str | None) -> None:
+    """The rows of b"a" would not be found for "a", and counted anew beside them."""
+    first = ran(keyed(**before), None, ("in", '"a"', 1))
+    if said is None:
+        assert [*ran(keyed(**after), first, ("in", '"a"', 1)).table("counts").values()] == [2]
+        return
+    with pytest.raises(ChangeRefused, match=f"table counts has .*{said}"):
+        ran(keyed(**after), first)
