@@ -133,7 +133,8 @@ def lag(app_id: AppId, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFl
     """How far an app is behind, in its inputs and in the topics between its steps.
 
     The watermark is up to which event time its pipelines have a partition: a window closes when all partitions of one
-    number have come to its end. One that rests has nothing to read for its idle_after, and is not waited for.
+    number have come to its end. One that rests has nothing to read for its idle_after, and is not waited for; nor is
+    one that is excluded, since its datacenter is stalled (`isthmus mirror status` says why).
     """
     from ..streams import admin
 
@@ -148,7 +149,7 @@ def lag(app_id: AppId, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFl
 def _watermark(lag: Any) -> str:
     if lag.watermark_ms is None:
         return ""
-    return "rests" if lag.rests else time_text(lag.watermark_ms)
+    return "rests" if lag.rests else time_text(lag.watermark_ms) + (" (excluded)" if lag.is_excluded else "")
 
 
 @app.command()

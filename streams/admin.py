@@ -19,7 +19,7 @@ from ..client import Admin, Client, Consumer, TopicPartition
 from ..client.raw import READ_COMMITTED
 from ..protocol import records
 from .engine.checkpoint import MARKER, Marker
-from .engine.time import watermark_by_source
+from .engine.time import Progress, watermark_by_source
 from .engine.topic_names import CHANGELOG, DEAD_LETTERS, RESTORING, changelog, kind_of, table_of
 from .errors import AppError, ChangelogError
 from .savepoints import fence
@@ -34,7 +34,8 @@ _NO_MEMBERS = ("empty", "dead")  # states of a group
 class Lag(NamedTuple):
     """How far an app is behind in one partition. kind: `input`, or of the app's own topics. committed: None if nothing
     was committed yet. watermark_ms: up to which event time its pipelines have it, as committed; None where they do not
-    read it, have read nothing yet, or go by datacenters. rests: they do not wait for it."""
+    read it, or have read nothing yet. rests: they do not wait for it; is_excluded: nor do they, since its datacenter is
+    stalled."""
 
     topic: str
     partition: int
@@ -43,6 +44,7 @@ class Lag(NamedTuple):
     end: int
     watermark_ms: int | None = None
     rests: bool = False
+    is_excluded: bool = False
 
     @property
     def lag(self) -> int:
@@ -164,14 +166,14 @@ async def lags(client: Client, app_id: str) -> list[Lag]:
     ends = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"))
     known = await watermarks(client, app_id)
     return [
-        Lag(*tp, kind_of(app_id, tp.topic) or INPUT, committed.get(tp), offset, *known.get(tp, (None, False)))
+        Lag(*tp, kind_of(app_id, tp.topic) or INPUT, committed.get(tp), offset, *known.get(tp, (None,)))
         for tp, (offset, *_) in sorted(ends.items())
     ]
 
 
-async def watermarks(client: Client, app_id: str) -> dict[TopicPartition, tuple[int, bool]]:
-    """Up to which event time in ms the pipelines of an app have each partition, as committed, and whether it rests."""
-    found: dict[TopicPartition, tuple[int, bool]] = {}
+async def watermarks(client: Client, app_id: str) -> dict[TopicPartition, Progress]:
+    """Up to which event time in ms the pipelines of an app have each partition, as committed."""
+    found: dict[TopicPartition, Progress] = {}
     done: set[str] = set()  # tables; all that a task has keep the same
     for topic in await own_topics(client, app_id, CHANGELOG):
         if table_of(app_id, topic) in done:

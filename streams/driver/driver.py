@@ -264,7 +264,7 @@ class TestDriver:
 
     def heartbeat(self, topic: str, seen_ms: int, source_end: int, mirrored_to: int, partition: int = 0) -> None:
         """What a mirror says of the source of a topic; the next `advance` heeds it."""
-        self.origins.beats[topic, partition] = Beat(seen_ms, source_end, mirrored_to)
+        self.origins.beats[topic, partition] = Beat(seen_ms, source_end, mirrored_to, max(seen_ms, self.wall_ms))
 
     # --- Commits, and what ends a worker --------------------------------------------------------------
 

@@ -69,11 +69,12 @@ class Copy(NamedTuple):
 
 class Beat(NamedTuple):
     """What a mirror knew of a partition of its source. seen_ms: wall time at which it asked; source_end: the source's
-    high watermark then; mirrored_to: end of the copy."""
+    high watermark then; mirrored_to: end of the copy; said_ms: wall time at which the mirror said so."""
 
     seen_ms: int
     source_end: int
     mirrored_to: int
+    said_ms: int
 
 
 class Origins:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import RecordError
 from .event import NO_WATERMARK, Event
@@ -322,15 +322,24 @@ def _holds(source: _Source) -> bool:
     return source.state in (AWAITED, BEHIND)
 
 
-def watermark_by_source(kept: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, bool]]:
-    """What `Watermarks` have kept, for people: of each topic, or datacenter, the least of its watermarks, and whether
-    it rests: then it is not waited for."""
-    found: dict[str, tuple[int, bool]] = {}
+class Progress(NamedTuple):
+    """rests: it is not waited for, since it has nothing to read; is_excluded: nor is it, since its datacenter is
+    stalled."""
+
+    watermark_ms: int
+    rests: bool
+    is_excluded: bool
+
+
+def watermark_by_source(kept: Mapping[str, Sequence[Any]]) -> dict[str, Progress]:
+    """What `Watermarks` have kept, for people: of each topic the least of its watermarks."""
+    found: dict[str, Progress] = {}
     for row, (watermark_ms, state, *_) in kept.items():
         name = row.partition(" < ")[0].rpartition(" ")[2]
         if name != OWN:
-            before_ms, rested = found.get(name, (watermark_ms, True))
-            found[name] = min(before_ms, watermark_ms), rested and state == IDLE
+            before = found.get(name, Progress(watermark_ms, True, False))
+            rests, is_excluded = before.rests and state == IDLE, before.is_excluded or state == EXCLUDED
+            found[name] = Progress(min(before.watermark_ms, watermark_ms), rests, is_excluded)
     return found
 
 

@@ -55,10 +55,10 @@ class Known:
     def _beat(self, said: Mapping[str, Any]) -> None:
         for target_topic, partitions in said.get("topics", {}).items():
             self.sources[target_topic] = Copy(said["source"], said["source_topics"][target_topic])
-            for partition, *beat in partitions:
+            for partition, seen_ms, source_end, mirrored_to in partitions:
                 before = self.beats.get((target_topic, partition))
-                if before is None or before.seen_ms <= beat[0]:  # several workers may carry a link
-                    self.beats[target_topic, partition] = Beat(*beat)
+                if before is None or before.seen_ms <= seen_ms:  # several workers may carry a link
+                    self.beats[target_topic, partition] = Beat(seen_ms, source_end, mirrored_to, said["time_ms"])
 
 
 def copies_among(

@@ -63,7 +63,7 @@ def shown(app: App, worker: StreamWorker | None) -> dict[str, Any]:
         "pages": sorted(app.web.views),
     }
     if worker is None:
-        nothing: dict[str, Any] = {"tasks": [], "tables": [], "copies": [], "global_tables": []}
+        nothing: dict[str, Any] = {"tasks": [], "datacenters": [], "tables": [], "copies": [], "global_tables": []}
         return {**found, **nothing, "processed_total": 0, "left_out_total": 0}
     return {
         **found,
@@ -71,6 +71,10 @@ def shown(app: App, worker: StreamWorker | None) -> dict[str, Any]:
         "processed_total": worker.processed_total,
         "left_out_total": worker.left_out_total,
         "tasks": list(_tasks(worker)),
+        "datacenters": [
+            {"datacenter": name, "tasks": known.tasks, "of_tasks": known.of, **known.standing._asdict()}
+            for name, known in worker.datacenters.known.items()
+        ],
         "tables": list(tables(app, worker)),
         "copies": [
             {"task": str(id), "lag": lag, "age_s": _age_s(worker.copies.whole_at(id))}
@@ -153,6 +157,11 @@ METRICS = {
     "isthmus_streams_lag": ("gauge", "Offsets between a task and the end of its input partition."),
     "isthmus_streams_position": ("gauge", "The next offset that a task processes."),
     "isthmus_streams_watermark_seconds": ("gauge", "Event time up to which a task's pipelines are, since the epoch."),
+    "isthmus_streams_datacenter_complete_seconds": (
+        "gauge",
+        "Up to when a datacenter's mirror has brought everything.",
+    ),
+    "isthmus_streams_datacenter_tasks": ("gauge", "Tasks by how they stand with a datacenter, the worst of all."),
     "isthmus_streams_checkpoint": ("gauge", "The number of a task's last checkpoint."),
     "isthmus_streams_table_rows": ("gauge", "Rows of a table in one task."),
     "isthmus_streams_copy_lag": ("gauge", "Rows that a copy of another worker's task is behind."),
@@ -189,6 +198,12 @@ def metrics(app: App, worker: StreamWorker | None) -> str:
                     samples[f"isthmus_streams_{what}"].append((labels, each[what]))
         for table, rows in task["rows"].items():
             samples["isthmus_streams_table_rows"].append(({"task": task["task"], "table": table}, rows))
+    for each in now["datacenters"]:
+        labels = {"datacenter": each["datacenter"]}
+        samples["isthmus_streams_datacenter_tasks"].append(({**labels, "state": each["state"]}, each["tasks"]))
+        if each["complete_ms"] >= 0:
+            at_s = each["complete_ms"] / 1000
+            samples["isthmus_streams_datacenter_complete_seconds"].append((labels, at_s))
     for copy in now["copies"]:
         samples["isthmus_streams_copy_lag"].append(({"task": copy["task"]}, copy["lag"]))
         if copy["age_s"] is not None:

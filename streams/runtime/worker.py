@@ -43,6 +43,7 @@ from .backlog import Backlog
 from .channels import ChannelAgents
 from .commits import Commits
 from .copies import Copies, Copy
+from .datacenters import Datacenters
 from .dead_letters import write_dead_letter
 from .failed import Failed, FailedTasks
 from .global_tables import GlobalTables
@@ -85,6 +86,7 @@ class StreamWorker:
         self._assignor = TaskAssignor(self.layout.topology, app.standby_replicas, self._here, self._is_told)
         self.consumer = new_consumer(app, client, self.layout.topology, self._assignor)
         self._split = Split(app.id)
+        self.datacenters = Datacenters(app.id)
         self.global_tables: GlobalTables | None = None  # from `start` on, if the app has any
         self.copies = Copies(client, app.changelog_topic, self._new_stores, self._caught_up)
         self.told = Told()
@@ -446,6 +448,7 @@ class StreamWorker:
             self._tick_at = now + TICK_S
             self._purge.look(now)
             self._split.seen(now, self._missing())
+            self.datacenters.look(self.running.values())
         for id, run in self.running.items():
             for lane in run.lanes if id not in leaving else ():
                 if lane.chained and now >= lane.tick_at and not self._rounds.is_busy(lane):

@@ -37,9 +37,9 @@ def test_heartbeats_say_which_datacenter_and_how_far() -> None:
     known = Known()
     beat(known, 500, 7)
     assert known.sources == {"copy-of-orders": Copy("fra", "orders")}
-    assert known.beats == {("copy-of-orders", 1): Beat(500, 9, 7)}
+    assert known.beats == {("copy-of-orders", 1): Beat(500, 9, 7, 500)}
     beat(known, 400, 6)  # of another worker of the link, which is behind
-    assert known.beats == {("copy-of-orders", 1): Beat(500, 9, 7)}
+    assert known.beats == {("copy-of-orders", 1): Beat(500, 9, 7, 500)}
 
 
 def test_without_heartbeats_the_status_says_it() -> None:

@@ -21,11 +21,13 @@ from isthmus.client.types import Progress, TopicPartition
 from isthmus.streams import App, web
 from isthmus.streams.api.tables import Table
 from isthmus.streams.engine.checkpoint import Position
+from isthmus.streams.engine.datacenters import STALLED, Standing
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.task import Task, TaskId
 from isthmus.streams.errors import AppError, RecordError
 from isthmus.streams.runtime.copies import Copy
+from isthmus.streams.runtime.datacenters import Datacenters, Known
 from isthmus.streams.runtime.layout import Layout
 from isthmus.streams.runtime.webserver import WebServer
 from tests.running import in_loop, run_by
@@ -64,6 +66,7 @@ class FakeWorker:
         self.held: dict[TaskId, Copy] = {}
         self.whole_at: dict[str, float] = {}  # global tables
         self.copies = SimpleNamespace(lags=dict, whole_at=lambda id: None)
+        self.datacenters = Datacenters(self.app.id)
         self.client = SimpleNamespace(partitions=lambda topic: range(PARTITIONS))
         self.consumer = SimpleNamespace(
             progress=lambda: {TopicPartition("in", n): Progress(8, 9, 9, 9, 0) for n in self.partitions}
@@ -477,6 +480,7 @@ async def test_status_health_and_metrics_say_the_same() -> None:
     app, _ = made()
     worker = FakeWorker(app, (0, 1, 2, 3))
     worker.put("the", 1)
+    worker.datacenters.known["nyc"] = Known(Standing(STALLED, 3_500, "its mirror is 5 records behind in in"), 1, 4)
     async with serving(app, worker) as url:
         assert await asked(f"{url}/health") == (200, "ready\n")
         status = (await asked(f"{url}/api/status"))[1]
@@ -486,6 +490,10 @@ async def test_status_health_and_metrics_say_the_same() -> None:
         families = _families((await asked(f"{url}/metrics"))[1])
         assert families["isthmus_streams_processed"][()] == 7
         assert sum(families["isthmus_streams_lag"].values()) == 16
+        [datacenter] = status["datacenters"]
+        assert (datacenter["datacenter"], datacenter["state"], datacenter["tasks"]) == ("nyc", "stalled", 1)
+        assert families["isthmus_streams_datacenter_complete_seconds"][("datacenter", "nyc"),] == 3.5
+        assert families["isthmus_streams_datacenter_tasks"][("datacenter", "nyc"), ("state", "stalled")] == 1
         assert families["isthmus_streams_tasks"][("state", "running"),] == 4
         assert "<title>" in (await asked(f"{url}/"))[1]
 
