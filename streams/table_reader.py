@@ -81,7 +81,8 @@ async def read(
         await load(client, tasks, partial(changelog, app_id))
         for task in tasks:
             task.restored()
-            task.stores[name].settle()
+            for _ in task.stores[name].settle():
+                pass
             if name in task.found:
                 found.made_by[name] = task.found[name].table
             for input_topic, at in task.positions.items():

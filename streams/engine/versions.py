@@ -85,15 +85,15 @@ def _fates(spec: TableSpec, before: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
-    """Make rows of a restored task those of the present code, in steps of a row. Returns how many rows of which tables
-    were rewritten. Raises ChangeRefused for rows that are not what the code takes them for."""
+    """Make rows of a restored task those of the present code, in steps of some rows. Returns how many rows of which
+    tables were rewritten. Raises ChangeRefused for rows that are not what the code takes them for."""
     done: dict[str, int] = {}
     if any(marker.topology != task.topology for marker in task.found.values()):
         task.changed = True  # markers of what the task is now: those of tables that part must not name what they left
     for table, store in sorted(task.stores.items(), key=lambda each: each[1].spec.derived is not None):
         marker, spec = task.found.get(table), store.spec
         if marker is None:
-            store.settle()
+            yield from store.settle()
             continue
         steps = path(spec, marker.table)
         if steps:
@@ -101,7 +101,7 @@ def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
         elif spec.derived is not None and marker.table.get("version", 1) != spec.version:
             making = _derived(spec, task.stores[spec.derived.of], store.encoded())
         else:
-            store.settle()
+            yield from store.settle()
             continue
         changes: list[Rewritten] = []
         for each in making:

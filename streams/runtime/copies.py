@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ...client import Client, Consumer, TopicPartition
+from ...client import Client, Consumer, FetchedBatches, TopicPartition
 from ...client.errors import ClientError
-from ...protocol import records
 from ...protocol.errors import KafkaError
 from ..engine.checkpoint import as_read
 from ..engine.stores.store import Store
 from ..engine.task import TaskId
 from ..errors import StreamsError
 from .freshness import Freshness
+from .turns import Turns, in_pieces
 
 log = logging.getLogger("isthmus.streams")
 
@@ -127,6 +127,7 @@ class Copies:
             self._following = asyncio.get_running_loop().create_task(self._run(self._consumer), name=name)
 
     async def _run(self, consumer: Consumer) -> None:
+        turns = Turns()
         while places := self._places():
             try:
                 found = await consumer.poll_batches(POLL_MS)
@@ -142,9 +143,7 @@ class Copies:
                     continue
                 id, table = places[batches.tp]
                 try:
-                    columns: Any = records.decode_lists(batches.records, from_offset=batches.from_offset)
-                    rows, marker = as_read(columns[2], columns[3], f"{batches.tp.topic}-{batches.tp.partition}")
-                    self.stores[id][table].restore(rows, batches.next_offset, marker)
+                    await self._take(batches, id, table, turns)
                 except (KafkaError, StreamsError) as error:
                     log.error("the copy of task %s is given up: %s", id, error)
                     self._give_up(id)
@@ -153,6 +152,18 @@ class Copies:
                 if self._lag(id) == 0:
                     del self._behind[id]
                     self._caught_up(id)
+
+    async def _take(self, batches: FetchedBatches, id: TaskId, table: str, turns: Turns) -> None:
+        """Raises KafkaError, StreamsError."""
+        stores = self.stores.get(id)
+        for piece in in_pieces(batches):
+            if stores is None or self.stores.get(id) is not stores:
+                return  # its task began here meanwhile, or it is not wanted any more
+            if piece.next_offset <= stores[table].changelog_offset:
+                continue  # what a look at other copies had fetched again
+            rows, marker = as_read(piece.keys, piece.values, f"{batches.tp.topic}-{batches.tp.partition}")
+            stores[table].restore(rows, piece.next_offset, marker)
+            await turns.give()
 
     def _lag(self, id: TaskId) -> int | None:
         if self._consumer is None:

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ...client import Admin, Client, Consumer, FetchedBatches, TopicPartition
+from ...client import Admin, Client, Consumer, TopicPartition
 from ...client.errors import ClientError
 from ...client.partitioner import partition_for_key
-from ...protocol import records
 from ...protocol.errors import KafkaError
 from ..api.app import App
 from ..engine.checkpoint import as_read
@@ -26,6 +25,7 @@ from ..engine.tables import DISK, TableSpec
 from ..errors import ChangelogError, StreamsError
 from .declaring import CHANGELOG_OPTIONS, create, declare
 from .freshness import Freshness
+from .turns import Piece, Turns, in_pieces
 
 log = logging.getLogger("isthmus.streams")
 
@@ -48,6 +48,7 @@ class GlobalTables:
         self._consumer = Consumer(client, auto_offset_reset="earliest", isolation="read_committed")
         self._freshness = Freshness()
         self._polled = asyncio.Event()  # replaced at each poll
+        self._in_hand: frozenset[TopicPartition] = frozenset()  # polled, and not all of it in the stores yet
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -181,18 +182,22 @@ class GlobalTables:
                 is_there = (position or 0) >= ends[tp]
             else:
                 is_there = (self._freshness.whole_at([tp]) or -1.0) >= asked_at
-            if not is_there:
+            if not is_there or tp in self._in_hand:
                 found[tp] = position
         return found
 
     # --- Reading ----------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        problem = ""
+        problem, turns = "", Turns()
         while True:
             try:
-                for batches in await self._consumer.poll_batches(POLL_MS):
-                    self._take(batches)
+                polled = await self._consumer.poll_batches(POLL_MS)
+                self._in_hand = frozenset(batches.tp for batches in polled)
+                for batches in polled:
+                    for piece in in_pieces(batches):
+                        self._take(batches.tp, piece)
+                        await turns.give()
                 problem = ""
             except (KafkaError, ClientError) as error:
                 if str(error) != problem:
@@ -200,30 +205,30 @@ class GlobalTables:
                     log.warning("app %s cannot read its global tables for now: %s", self._app.id, problem)
                 await asyncio.sleep(POLL_MS / 1000)
             finally:
+                self._in_hand = frozenset()
                 self._freshness.look(self._consumer)
-                polled, self._polled = self._polled, asyncio.Event()
-                polled.set()
+                seen, self._polled = self._polled, asyncio.Event()
+                seen.set()
             self._notice_growth()
 
-    def _take(self, batches: FetchedBatches) -> None:
-        topic, partition = batches.tp
-        where = f"{topic}-{partition}"
-        columns = records.decode_lists(batches.records, from_offset=batches.from_offset)
+    def _take(self, tp: TopicPartition, piece: Piece) -> None:
+        topic, partition = tp
+        keys, values, next_offset = piece
         is_source = topic in self._sources()
         if is_source:
-            rows = [(key, value) for key, value in zip(columns[2], columns[3], strict=True) if key is not None]
+            rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
         else:
-            rows, _ = as_read(columns[2], columns[3], where)
+            rows, _ = as_read(keys, values, f"{topic}-{partition}")
         for name in self._tables[topic]:
             store = self.stores[name]
-            if batches.next_offset <= store.start(partition):
+            if next_offset <= store.start(partition):
                 continue  # another table of the topic is not so far yet
             try:
-                store.follow(partition, rows, batches.next_offset)
+                store.follow(partition, rows, next_offset)
             except StreamsError as error:
                 if not is_source:
                     raise
-                self._take_what_can_be_read(store, batches.tp, rows, batches.next_offset, error)
+                self._take_what_can_be_read(store, tp, rows, next_offset, error)
 
     def _take_what_can_be_read(
         self, store: GlobalStore, tp: TopicPartition, rows: list[Change], next_offset: int, error: StreamsError

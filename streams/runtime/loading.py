@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
-from ...client import Admin, Client, Consumer, FetchedBatches, TopicPartition
-from ...protocol import records
+from ...client import Admin, Client, Consumer, TopicPartition
 from ..engine.checkpoint import MARKER, as_read
 from ..engine.stores.store import Store
 from ..engine.task import Task
 from ..errors import ChangelogError
+from .turns import Piece, Turns, in_pieces
 
 POLL_MS = 500
-TURN_S = 0.02  # until other work of the loop gets on,
-TURNS = 8  # by so many turns of it
 STUCK_S = 120.0  # without a record or a decided transaction: longer than any transaction of a worker is open
-
-
-T = TypeVar("T")
 
 
 class _Filling:
@@ -32,16 +26,15 @@ class _Filling:
         self.where = f"{tp.topic}-{tp.partition}"
         self.is_whole = True  # the last record so far is a marker: of no checkpoint is there only a part
 
-    def take(self, batches: FetchedBatches) -> int:
+    def take(self, piece: Piece) -> int:
         """The number of rows."""
         if not self.is_here():
             self.is_whole = True
             return 0
-        columns = records.decode_lists(batches.records, from_offset=batches.from_offset)
-        rows, marker = as_read(columns[2], columns[3], self.where)
-        self.store.restore(rows, batches.next_offset, marker)
-        if columns[2]:
-            self.is_whole = columns[2][-1] == MARKER
+        rows, marker = as_read(piece.keys, piece.values, self.where)
+        self.store.restore(rows, piece.next_offset, marker)
+        if piece.keys:
+            self.is_whole = piece.keys[-1] == MARKER
         return len(rows)
 
 
@@ -51,9 +44,11 @@ async def load(
     changelog: Callable[[str], str],
     loaded: Callable[[int], None] = lambda rows: None,
     is_here: Callable[[Task], bool] = lambda task: True,
+    begins: Callable[[Mapping[TopicPartition, int]], None] = lambda ends: None,
 ) -> None:
     """Fill the stores of tasks with what is committed; `Task.restored` is next. changelog: topic of a table. loaded:
-    told of each number of rows. is_here: False once a task's stores are closed, as it was taken away meanwhile.
+    told of each number of rows. is_here: False once a task's stores are closed, as it was taken away meanwhile. begins:
+    told where the changelogs end.
 
     Everything that is committed by now is in the result, also what is committed by a transaction that is still open:
     its end is waited for. Of each table there are whole checkpoints, also while the app writes more. Raises
@@ -66,40 +61,30 @@ async def load(
             assert tp not in places, f"two tasks have {tp.topic}-{tp.partition}: {[str(each.id) for each in tasks]}"
             places[tp] = _Filling(tp, store, partial(is_here, task))
     if places:
-        await _fill(client, places, loaded)
+        await _fill(client, places, loaded, begins)
 
 
-async def in_turns(steps: Generator[None, None, T]) -> T:
-    """What the steps return, while other work of the loop goes on: a worker that gives its group no sign of life is
-    removed from it."""
-    loop = asyncio.get_running_loop()
-    turn_at = loop.time() + TURN_S
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        if loop.time() >= turn_at:
-            for _ in range(TURNS):  # a request and its answer take several
-                await asyncio.sleep(0)
-            turn_at = loop.time() + TURN_S
-
-
-async def _fill(client: Client, fillings: dict[TopicPartition, _Filling], loaded: Callable[[int], None]) -> None:
+async def _fill(
+    client: Client,
+    fillings: dict[TopicPartition, _Filling],
+    loaded: Callable[[int], None],
+    begins: Callable[[Mapping[TopicPartition, int]], None],
+) -> None:
     loop = asyncio.get_running_loop()
     ends = {
         tp: offset for tp, (offset, *_) in (await Admin(client).list_offsets(dict.fromkeys(fillings, "latest"))).items()
     }
+    begins(ends)
     consumer = Consumer(client, auto_offset_reset="earliest", isolation="read_committed")
     consumer.assign({tp: each.store.changelog_offset or None for tp, each in fillings.items()})
     waiting = {tp: end for tp, end in ends.items() if end > fillings[tp].store.changelog_offset}
-    stuck_at = loop.time() + STUCK_S
+    stuck_at, turns = loop.time() + STUCK_S, Turns()
     try:
         while waiting:
             for batches in await consumer.poll_batches(POLL_MS):
-                filling = fillings[batches.tp]
-                loaded(filling.take(batches))
+                for piece in in_pieces(batches):
+                    loaded(fillings[batches.tp].take(piece))
+                    await turns.give()
                 stuck_at = loop.time() + STUCK_S
             for tp in [tp for tp, end in waiting.items() if (consumer.position(tp) or 0) >= end]:
                 if fillings[tp].is_whole:  # else the app runs, and the rest of a checkpoint is still to be fetched

@@ -16,7 +16,7 @@ from ..api.app import App
 from ..api.routing import ROUTED
 from ..api.web import NotFound, ServiceUnavailable, ValidationError, dumped
 from .lookup import Forward, Lookup, NoRow, Row
-from .status import CONTENT_TYPE, metrics, shown, tables, why_not_ready
+from .status import CONTENT_TYPE, metrics, shown, state, tables, why_not_ready
 from .worker import StreamWorker
 
 ROWS_MAX = 1_000  # of a table, in one answer
@@ -127,6 +127,7 @@ class Pages:
             {
                 "table": name,
                 "worker": self._url(),
+                "state": state(self.worker),
                 "rows_here": sum(len(store.rows) for store in stores),
                 "rows": list(islice(rows, int(said))),
             }

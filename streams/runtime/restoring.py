@@ -22,8 +22,9 @@ from ..savepoints import fence
 from .copies import Copies, Copy
 from .global_tables import GlobalTables
 from .layout import reset_of
-from .loading import in_turns, load
+from .loading import load
 from .topics import AppTopics
+from .turns import in_turns
 
 log = logging.getLogger("isthmus.streams")
 
@@ -74,6 +75,7 @@ class Restoring:
         self._copied_at: dict[TaskId, float] = {}  # of those that began with a copy: when it was whole
         self._refused: dict[TaskId, ChangeRefused] = {}  # those among them that cannot run
         self._under_way: dict[asyncio.Task[None], Sequence[Task]] = {}
+        self._ends: dict[TopicPartition, int] = {}  # of changelogs, when they began to be read
 
     def begin(self, ids: Sequence[TaskId]) -> None:
         """Restore tasks, beside whatever else goes on, each from what there is of its tables here."""
@@ -120,6 +122,16 @@ class Restoring:
             return Copy(self.tasks[id].stores, self._copied_at[id])
         return None
 
+    def percent(self, id: TaskId) -> int | None:
+        """How much of a task's changelogs is in its tables; None: it is not restored here, or that is not known yet."""
+        task = self.tasks.get(id)
+        stores = {} if task is None else task.stores
+        at = {TopicPartition(self._app.changelog_topic(name), id.partition): each for name, each in stores.items()}
+        if not at or any(tp not in self._ends for tp in at):
+            return None
+        there = sum(min(store.changelog_offset, self._ends[tp]) for tp, store in at.items())
+        return 100 * there // max(1, sum(self._ends[tp] for tp in at))
+
     async def _restore(self, tasks: Sequence[Task]) -> None:
         """Fill the tasks' stores, and set where they go on."""
         await fence.check(self._client, self._app.id)  # again, as a member of the group
@@ -130,7 +142,7 @@ class Restoring:
         await in_turns(self._opened(tasks))
         topics = {self._app.changelog_topic(table): None for each in tasks for table in each.stores}
         await self._topics.changelogs.check(topics)
-        await load(self._client, tasks, self._app.changelog_topic, rows.loaded, self._is_here)
+        await load(self._client, tasks, self._app.changelog_topic, rows.loaded, self._is_here, self._ends.update)
         if self.global_tables is not None:
             await self.global_tables.caught_up()  # what the last owner has written there is here
         rows.told()

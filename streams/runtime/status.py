@@ -9,6 +9,7 @@ from typing import Any
 from ...client import TopicPartition
 from ..api.app import App
 from ..engine.event import NO_WATERMARK
+from ..engine.task import TaskId
 from .task_run import TaskRun
 from .worker import StreamWorker
 
@@ -34,10 +35,15 @@ def why_not_ready(worker: StreamWorker | None) -> str:
     if now == FAILED:
         return "; ".join(f"task {id}: {failed.problem}" for id, failed in sorted(worker.failed.items()))
     if now == RESTORING:
-        restores = [f"restores {', '.join(map(str, worker.restoring))}"] if worker.restoring else []
+        said = [_restoring(id, worker.restored_percent(id)) for id in worker.restoring]
+        restores = [f"restores {', '.join(said)}"] if said else []
         reads = [f"reads global tables {', '.join(worker.reading)}"] if worker.reading else []
         return "; ".join(restores + reads)
     return "waits for its group"
+
+
+def _restoring(id: TaskId, percent: int | None) -> str:
+    return str(id) if percent is None else f"{id} ({percent} %)"
 
 
 def shown(app: App, worker: StreamWorker | None) -> dict[str, Any]:
@@ -110,6 +116,7 @@ def _tasks(worker: StreamWorker) -> Iterator[dict[str, Any]]:
             "task": str(id),
             "state": FAILED if failed is not None else RUNNING if task is not None else RESTORING,
             "problem": str(failed.problem) if failed is not None else "",
+            "restored_percent": worker.restored_percent(id),
             "watermark_ms": _watermark_ms(worker.running[id]) if task is not None else None,
             "checkpoint": task.checkpoint_number if task is not None else None,
             "inputs": inputs,

@@ -342,6 +342,10 @@ class StreamWorker:
         """Tasks that wait for their tables."""
         return sorted(self._restoring.tasks)
 
+    def restored_percent(self, id: TaskId) -> int | None:
+        """How much of a task's tables is here, of one that waits for them; None: it is not known."""
+        return self._restoring.percent(id)
+
     @property
     def reading(self) -> list[str]:
         """Global tables that were never read to their end yet."""

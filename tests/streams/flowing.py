@@ -44,7 +44,7 @@ class Flowing:
             fresh = MemoryStore(store.spec)
             encode_key, encode_value = store.spec.encode_key, store.spec.encode_value
             fresh.restore([(encode_key(key), encode_value(key, row)) for key, row in store.rows.items()], 0)
-            fresh.settle()
+            list(fresh.settle())
             self.stores[name] = fresh
         self._begin()
 

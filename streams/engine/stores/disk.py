@@ -257,8 +257,9 @@ class DiskStore:
     def look(self, key: Any) -> Any:
         return self.rows[key]
 
-    def settle(self) -> None:
+    def settle(self) -> Iterator[None]:
         """Rows are read when they are asked for."""
+        return iter(())
 
     def encoded(self) -> Iterable[tuple[bytes, bytes]]:
         return self._raw_rows()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from ...errors import ChangelogError
@@ -11,6 +12,8 @@ from ..tables import TableSpec
 from ..versions import settled
 from .rows import by_any_key
 from .store import Change, taken_as_they_are
+
+STEP_ROWS = 1_000
 
 
 class MemoryStore:
@@ -111,13 +114,19 @@ class MemoryStore:
                 return self.spec.decode_value(data)
         return self.rows[key]
 
-    def settle(self) -> None:
-        restored, self._restored = self._restored, {}
+    def settle(self) -> Iterator[None]:
+        restored = self._restored  # `look` finds rows there until all are among the others
         for key, value in restored.items():
             if value is None:
                 with suppress(ValueError, TypeError, ChangelogError):  # of a version in which keys were something else
                     self._rows.pop(self.spec.decode_key(key), None)
-        self._rows.update(settled(self, [(key, value) for key, value in restored.items() if value is not None]))
+        written = ((key, value) for key, value in restored.items() if value is not None)
+        while some := list(islice(written, STEP_ROWS)):
+            self._rows.update(settled(self, some))
+            yield
+            if self._restored is not restored:
+                return  # it was closed
+        self._restored = {}
 
     def encoded(self) -> Iterable[tuple[bytes, bytes]]:
         encode_key, encode_value = self.spec.encode_key, self.spec.encode_value
@@ -128,7 +137,8 @@ class MemoryStore:
         self._restored = {**dict(self.encoded()), **dict(changes)}
         self._rewritten = list(changes)
         self._rows.clear()
-        self.settle()
+        for _ in self.settle():
+            pass
 
     def roll_back(self) -> bool:
         return False  # it does not keep what rows were before
@@ -136,5 +146,5 @@ class MemoryStore:
     def close(self) -> None:
         self._rows.clear()
         self._dirty.clear()
-        self._restored.clear()
+        self._restored = {}
         self._rewritten.clear()

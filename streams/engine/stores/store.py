@@ -7,7 +7,7 @@ one set of changes is under way at a time; the app goes on making others meanwhi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..codecs import PLAIN_KEYS
@@ -64,8 +64,9 @@ class Store(Protocol):
         """A row as it is in a copy, which is not settled. Raises KeyError for none, and what decoding it raises."""
         ...
 
-    def settle(self) -> None:
-        """All was restored: `rows` may be looked at. Raises ChangeRefused for a row that cannot be read."""
+    def settle(self) -> Iterator[None]:
+        """All was restored: `rows` may be looked at, once these steps are done. Raises ChangeRefused for a row that
+        cannot be read."""
         ...
 
     def encoded(self) -> Iterable[tuple[bytes, bytes]]:

@@ -203,7 +203,7 @@ def test_a_row_of_another_class_says_so_instead_of_coming_back_wrong() -> None:
     read = MemoryStore(App("app").Table("t", value_type=int).spec)
     read.restore(written.take_changes(), 1)  # it may be written again, as another class
     with pytest.raises(ChangeRefused, match=r'table t: the row of key "k" is not .*no class now.*version=2'):
-        read.settle()
+        list(read.settle())
 
 
 def test_rows_can_be_read_without_the_app() -> None:
@@ -220,7 +220,7 @@ def test_rows_can_be_read_without_the_app() -> None:
         changes += store.take_changes()
     read = MemoryStore(TableSpec("t", codec=UntypedCodec()))
     read.restore(changes, 1)
-    read.settle()
+    list(read.settle())
     rows = dict(read.rows)
     assert isinstance(rows.pop("pickled"), bytes)
     assert rows == {

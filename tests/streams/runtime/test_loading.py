@@ -1,6 +1,7 @@
 """What is read of changelogs: all that is committed, in whole checkpoints."""
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.tables import TableSpec
 from isthmus.streams.engine.task import Task, TaskId
 from isthmus.streams.errors import ChangelogError
-from isthmus.streams.runtime import loading
+from isthmus.streams.runtime import loading, turns
 from tests.running import in_loop, run_by
 
 from .running import Clock
@@ -64,8 +65,8 @@ class Changelog:
         self.is_closed = True
 
 
-async def loaded(from_offset: int = 0) -> Task:
-    store = MemoryStore(TableSpec("t"))
+async def loaded(from_offset: int = 0, store: MemoryStore | None = None) -> Task:
+    store = store or MemoryStore(TableSpec("t"))
     store.changelog_offset = from_offset
     task = Task("app", TaskId("in", 1), {"t": store})
     await loading.load(None, [task], lambda table: f"app-{table}-changelog")  # type: ignore[arg-type]
@@ -74,25 +75,30 @@ async def loaded(from_offset: int = 0) -> Task:
 
 
 @run_by(in_loop)
-async def test_others_get_on_while_a_migration_is_long(monkeypatch):
+async def test_others_get_on_while_many_rows_of_one_fetch_are_restored(monkeypatch):
     clock = Clock(monkeypatch)
-    beats = []
+    beats: list[int] = []
 
-    def steps():
-        for _ in range(10):
-            clock.now += loading.TURN_S
-            yield
-        return beats
+    class Slow(MemoryStore):
+        def restore(self, changes: Any, changelog_offset: int, marker: bytes | None = None) -> None:
+            super().restore(changes, changelog_offset, marker)
+            clock.now += turns.TURN_S
+            beats.append(-changelog_offset)
 
-    beating = asyncio.get_running_loop().create_task(beat(beats))
-    assert len(await loading.in_turns(steps())) > 5
+    async def beat() -> None:
+        while True:
+            beats.append(1)
+            await asyncio.sleep(0)
+
+    count = 3 * turns.PIECE_ROWS + 7
+    Changelog(monkeypatch, count + 1, [[*((b"%d" % n, b"1") for n in range(count)), marker(1)]])
+    beating = asyncio.get_running_loop().create_task(beat())
+    task = await loaded(store=Slow(TableSpec("t")))
     beating.cancel()
-
-
-async def beat(beats):
-    while True:
-        beats.append(1)
-        await asyncio.sleep(0)
+    assert task.stores["t"].rows == dict.fromkeys(range(count), 1) and task.positions == {"in": Position(10)}
+    pieces = [at for at, each in enumerate(beats) if each < 0]
+    assert [-beats[at] for at in pieces] == [1_000, 2_000, 3_000, count + 1]
+    assert all(after - before > 5 for before, after in itertools.pairwise(pieces))
 
 
 @run_by(in_loop)

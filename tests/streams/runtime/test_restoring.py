@@ -12,7 +12,7 @@ from isthmus.streams.engine.checkpoint import MARKER, as_read
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.runtime import changelogs as changelogs_module
-from isthmus.streams.runtime import loading as loading_module
+from isthmus.streams.runtime import turns as turns_module
 from isthmus.streams.runtime import worker as worker_module
 from tests.running import in_loop, run_by
 
@@ -198,7 +198,7 @@ async def test_stores_are_opened_beside_what_else_goes_on(monkeypatch):
     world = World(monkeypatch)
     opened, turns_before = [], []
     real = world.worker._restoring._new_store
-    monkeypatch.setattr(loading_module, "TURN_S", 0.0)
+    monkeypatch.setattr(turns_module, "TURN_S", 0.0)
     turned = 0
 
     def open_store(id: Any, table: str) -> Any:

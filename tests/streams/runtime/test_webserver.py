@@ -75,6 +75,9 @@ class FakeWorker:
     def copy(self, id: TaskId) -> Copy | None:
         return self.held.get(id)
 
+    def restored_percent(self, id: TaskId) -> int | None:
+        return 43 if id in self.restoring else None
+
     def global_table_whole_at(self, table: str) -> float | None:
         return self.whole_at.get(table)
 
@@ -504,7 +507,11 @@ async def test_status_health_and_metrics_say_the_same() -> None:
         assert (await asked(f"{url}/api/status"))[1]["tasks"][0]["state"] == "failed"
         worker.failed.clear()
         worker.is_rebalancing, worker.restoring = True, (failed,)
-        assert await asked(f"{url}/health") == (503, f"restores {failed}\n")
+        assert await asked(f"{url}/health") == (503, f"restores {failed} (43 %)\n")
+        assert [task["restored_percent"] for task in (await asked(f"{url}/api/status"))[1]["tasks"]] == [
+            43,
+            *[None] * 3,
+        ]
 
 
 def _families(text: str) -> dict[str, dict[tuple[Any, ...], float]]:

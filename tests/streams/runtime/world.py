@@ -184,7 +184,9 @@ class World:
     async def _written(self, client: Client, app_id: str, read: Any) -> Written:
         return self.written
 
-    async def _load(self, client: Client, tasks: Sequence[Task], changelog: Any, loaded: Any, is_here: Any) -> None:
+    async def _load(
+        self, client: Client, tasks: Sequence[Task], changelog: Any, loaded: Any, is_here: Any, begins: Any
+    ) -> None:
         self.journal.done.append(("load",))
         for task in tasks:
             if task.partition in self.gates:

@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
             self.offset,
             self.marker,
         )
-        self.dict.settle()
+        list(self.dict.settle())
 
     def known(self, key: Any) -> Any:
         """The canonical key; REFUSED for what is none."""
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
                 self.offset,
                 marker,
             )
-            store.settle()
+            list(store.settle())
         self.committed |= dict(rows)
         self.committed = {key: value for key, value in self.committed.items() if value is not GONE}
 
@@ -225,8 +225,8 @@ def test_a_row_that_cannot_be_read_counts_only_if_it_is_still_there_when_all_was
     store.restore([(b'"a"', second), (b'"b"', bad)], 4)
     store.restore([(b'"b"', None), (b'"c"', first)], 6)
     assert store.look("a") == date(2026, 1, 2)
-    store.settle()
+    list(store.settle())
     assert dict(store.rows) == {"a": date(2026, 1, 2), "c": date(2026, 1, 1)}
     store.restore([(b'"c"', bad)], 7)
     with pytest.raises(ChangeRefused, match='row of key "c"'):
-        store.settle()
+        list(store.settle())

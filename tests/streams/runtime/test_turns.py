@@ -1,0 +1,23 @@
+"""Long work in parts."""
+
+from isthmus.client import FetchedBatches, TopicPartition
+from isthmus.protocol import records
+from isthmus.streams.runtime.turns import PIECE_ROWS, in_pieces
+
+
+def test_what_was_fetched_comes_in_pieces_that_leave_nothing_out() -> None:
+    """Small batches come together, large ones are cut; the first may begin before what was asked for."""
+    data, base = b"", 10
+    for count in (3, 4, PIECE_ROWS - 7, 2 * PIECE_ROWS + 1, 5):
+        rows = [(0, b"%d" % n, None, ()) for n in range(base, base + count)]
+        data += bytes(records.build_batch(rows, base_offset=base))  # type: ignore[arg-type]
+        base += count
+    end = base + 2  # a marker of a transaction was last
+    fetched = FetchedBatches(TopicPartition("t", 0), memoryview(data), 12, end, end, end)
+    pieces = list(in_pieces(fetched))
+    assert [key for piece in pieces for key in piece.keys] == [b"%d" % n for n in range(12, base)]
+    assert [len(piece.keys) for piece in pieces] == [PIECE_ROWS - 2, PIECE_ROWS, PIECE_ROWS, 1, 5]
+    firsts = [int(piece.keys[0] or b"") for piece in pieces]
+    assert [piece.next_offset for piece in pieces] == [*firsts[1:], end]
+    nothing = FetchedBatches(TopicPartition("t", 0), memoryview(b""), 12, 15, 15, 15)
+    assert list(in_pieces(nothing)) == [([], [], 15)]
