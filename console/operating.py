@@ -52,7 +52,7 @@ def apply(
     Topics are made, grown and given other options; mirrors and workers are started, stopped, or restarted where they
     are told something else, or an app's file has changed; brokers whose options have changed are restarted, one after
     the other. All else goes on without a pause. What cannot be changed while it runs is refused with the way out,
-    before anything is done. Nothing that holds records is removed: topics that are not in the file stay as they are.
+    before anything is done. Nothing that holds records is removed: what the file names no more is left, and shown.
     """
     from ..deploy.options import SET_BY_TOPOLOGY, check_options
 
@@ -81,7 +81,9 @@ def apply(
     if as_json:
         output.done("", {**answer, "dry_run": dry_run}, True)
     elif answer["steps"]:
-        output.out.print("nothing was done (--dry-run)" if dry_run else f"{topology.name} is as {file} says")
+        is_all = all(step["do"] != "skip" for step in answer["steps"])
+        done = f"{topology.name} is as {file} says" + ("" if is_all else ", but for what was skipped")
+        output.out.print("nothing was done (--dry-run)" if dry_run else done)
     if answer["failed"] and not dry_run:
         for status in answer["failed"]:
             output.fail(f"{status['name']} is {status['state']}: {status['reason']}")
@@ -152,7 +154,7 @@ async def _apply_topics(
     plans, refused = {}, []
     for name, address in found.items():
         async with administered(name, address) as admin:
-            plans[name], problems = await plan_topics(admin, name, wanted(topology.datacenters[name]), {})
+            plans[name], problems, _ = await plan_topics(admin, name, wanted(topology.datacenters[name]), {})
         refused += problems
     if refused:
         raise DeployError("\n".join(refused))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..client import Admin
+from ..client.admin import NewTopic
 from ..client.errors import ClientError
 from ..protocol.errors import KafkaError
 from .chosen import note_made
@@ -31,16 +32,18 @@ if TYPE_CHECKING:
 IN_SYNC_TIMEOUT_S = 120.0  # for a broker that was restarted to have again what the others have
 IN_SYNC_POLL_S = 0.2
 KINDS = (KIND, "mirror", "worker")
+LEFT = "it keeps its records: `isthmus topic delete {} -b {}` deletes it"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done so that a topology is as its file says."""
+    """What is to be done so that a topology is as its file says. notes: what is not done, as rows."""
 
     layout: Layout
     processes: list[ProcessStep]
     for_later: list[ProcessSpec]
     topics: list[TopicStep]
+    notes: list[dict[str, Any]]
 
     def steps(self, *verbs: str, is_broker: bool) -> list[ProcessStep]:
         return [each for each in self.processes if each.verb in verbs and (each.spec.kind == KIND) is is_broker]
@@ -50,16 +53,20 @@ class Plan:
         ends = [*self.steps("stop", is_broker=False), *self.steps("stop", is_broker=True)]
         brokers = self.steps("start", "restart", is_broker=True)
         others = self.steps("start", "restart", is_broker=False)
-        return [*map(_process_row, [*ends, *brokers]), *map(topic_row, self.topics), *map(_process_row, others)]
+        topics = map(topic_row, self.topics)
+        return [*map(_process_row, [*ends, *brokers]), *topics, *map(_process_row, others), *self.notes]
+
+
+def _row(verb: str, kind: str, what: str, details: str) -> dict[str, Any]:
+    return {"do": verb, "kind": kind, "what": what, "details": details}
 
 
 def _process_row(step: ProcessStep) -> dict[str, Any]:
-    return {"do": step.verb, "kind": step.spec.kind, "what": step.spec.name, "details": "; ".join(step.details)}
+    return _row(step.verb, step.spec.kind, step.spec.name, "; ".join(step.details))
 
 
 def topic_row(step: TopicStep) -> dict[str, Any]:
-    what = f"{step.topic} in {step.datacenter}"
-    return {"do": step.verb, "kind": "topic", "what": what, "details": "; ".join(step.details)}
+    return _row(step.verb, "topic", f"{step.topic} in {step.datacenter}", "; ".join(step.details))
 
 
 class Operator:
@@ -178,25 +185,37 @@ class Operator:
             if (found := layout.app_file(each)) and not found.is_file()
         ]
         topics: list[TopicStep] = []
+        notes: list[dict[str, Any]] = []
         for name, datacenter in topology.datacenters.items():
             if not any(each.name in running for each in layout.brokers(name)):
                 topics += [new_topic(name, each) for each in wanted(datacenter).values()]
                 continue
-            found_steps, problems = await self._plan_topics(layout, name)
+            try:
+                found_steps, problems, left = await self._plan_topics(layout, name)
+            except DeployError as error:
+                if self._made(name) != wanted(datacenter):
+                    raise
+                notes.append(_row("skip", "topics", f"all in {name}", str(error)))
+                continue
             topics += found_steps
             refused += problems
+            notes += [_row("leave", "topic", f"{each} in {name}", LEFT.format(each, name)) for each in left]
         if refused:
             raise DeployError("\n".join(refused))
-        return Plan(layout, steps, for_later, topics)
+        return Plan(layout, steps, for_later, topics, notes)
 
-    async def _plan_topics(self, layout: Layout, name: str) -> tuple[list[TopicStep], list[str]]:
-        """What is to be done to the topics of a datacenter that runs, and what cannot be."""
-        before = self.layout.topology.datacenters.get(name)
-        made, topics = wanted(before) if before else {}, wanted(layout.topology.datacenters[name])
+    async def _plan_topics(self, layout: Layout, name: str) -> tuple[list[TopicStep], list[str], list[str]]:
+        """What is to be done to the topics of a datacenter that runs, what cannot be, and which are left."""
+        made, topics = self._made(name), wanted(layout.topology.datacenters[name])
         if not topics and not made:
-            return [], []
+            return [], [], []
         async with administered(name, layout.addresses[name]) as admin:
             return await plan_topics(admin, name, topics, made)
+
+    def _made(self, name: str) -> Mapping[str, NewTopic]:
+        """The topics of a datacenter when the file was applied last."""
+        before = self.layout.topology.datacenters.get(name)
+        return wanted(before) if before else {}
 
     def _held(self) -> set[str]:
         """Addresses that our brokers listen on now."""
@@ -282,7 +301,7 @@ class Operator:
         for name in dict.fromkeys(step.datacenter for step in plan.topics):
             steps = [step for step in plan.topics if step.datacenter == name]
             if name in started:  # there may be data of before, which nobody could look at
-                steps, refused = await self._plan_topics(plan.layout, name)
+                steps, refused, _ = await self._plan_topics(plan.layout, name)
                 if refused:
                     told = "\n".join(refused)
                     raise DeployError(f"{told}\n{name} was started, and nothing more was done: apply the file again")

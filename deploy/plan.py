@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from .nodes import KIND
 from .supervisor import ProcessSpec
 
-LISTEN, APP, DIGEST = "--listen", "app", "digest"
+LISTEN, DATA, APP, DIGEST = "--listen", "--data", "app", "digest"
 SOURCE = "--source-alias"
 # A broker reads these at its start alone, and goes on without them: they are for it when it starts next.
 FOR_THE_NEXT_START = (
     "--set controller.quorum.bootstrap.servers", "--set controller.quorum.initial.controllers",
 )  # fmt: skip
+LEFT = {"mirror": "what it has copied stays", "worker": "the tables and offsets of its app stay"}
 SPOKEN = {"--bootstrap": "datacenter's address", SOURCE: "source"}  # for people; others as they are
 
 
 @dataclass(frozen=True)
 class ProcessStep:
     """What is to be done to one process. verb: start, restart or stop. spec: as it is to be; as it was, of one that
-    ends. details: what is different, for people."""
+    ends. details: what is different, or what one that ends leaves; for people."""
 
     verb: str
     spec: ProcessSpec
@@ -38,7 +39,8 @@ def plan_processes(
     and what cannot be done while it runs, with the way out."""
     wanted = list(wanted)
     names = {each.name for each in wanted}
-    steps = [ProcessStep("stop", spec) for name, spec in reversed(list(running.items())) if name not in names]
+    ending = [spec for name, spec in reversed(list(running.items())) if name not in names]
+    steps = [ProcessStep("stop", spec, _left(spec)) for spec in ending]
     for_later: list[ProcessSpec] = []
     refused: list[str] = []
     for spec in wanted:
@@ -72,6 +74,13 @@ def arguments(spec: ProcessSpec) -> dict[str, str]:
     if DIGEST in spec.facts:
         found[DIGEST] = str(spec.facts[DIGEST])
     return found
+
+
+def _left(spec: ProcessSpec) -> tuple[str, ...]:
+    """What stays of a process that ends, since nothing here removes it."""
+    if spec.kind == KIND:
+        return (f"its records stay in {arguments(spec).get(DATA)}",)
+    return (LEFT[spec.kind],) if spec.kind in LEFT else ()
 
 
 Changed = tuple[str, str | None, str | None]  # a key, what it was, what it is to be

@@ -93,8 +93,9 @@ def new_topic(datacenter: str, topic: NewTopic) -> TopicStep:
 
 async def plan_topics(
     admin: Admin, name: str, topics: Mapping[str, NewTopic], before: Mapping[str, NewTopic]
-) -> tuple[list[TopicStep], list[str]]:
-    """What is to be done, and what cannot be, each with the way out. before: the topics when the file was applied last.
+) -> tuple[list[TopicStep], list[str], list[str]]:
+    """What is to be done; what cannot be, each with the way out; and the topics that are there and that the file has
+    named before, and names no more. before: the topics when the file was applied last.
 
     The cluster is asked whether it would do it; nothing is changed.
     """
@@ -117,7 +118,7 @@ async def plan_topics(
                 refused.append(f"datacenter {name}: {error}")
             else:
                 steps.append(step)
-    return steps, refused
+    return steps, refused, [topic for topic in before if topic in there and topic not in topics]
 
 
 async def do(admin: Admin, step: TopicStep, validate_only: bool = False) -> None:

@@ -126,9 +126,11 @@ def test_apply_changes_what_is_different_and_nothing_else(shops: Shops):
     assert (len(topic["partitions"]), topic["options"]) == (3, {})
     shops.write(TOPOLOGY.replace("partitions: 2, options: {retention.ms: 1000000}", "partitions: 3"))
     assert shops.steps() == [
-        ("stop", "other-worker", ""),
+        ("stop", "other-worker", "the tables and offsets of its app stay"),
         ("restart", "link-mirror", "topics orders,paid -> orders"),
+        ("leave", "paid in north", "it keeps its records: `isthmus topic delete paid -b north` deletes it"),
     ]
+    assert shops.steps() == []
     assert "other-worker" not in shops.status()
     assert "paid" in said(shops.run("topic", "list", "-b", "north"))  # what holds records stays
 
@@ -223,7 +225,15 @@ def test_apply_adds_and_takes_away_a_datacenter(shops: Shops):
         assert time.monotonic() < deadline
     assert said(shops.run("consume", "south.orders", "-b", "office", "-n", "1")) == "one\n"
     shops.write(TOPOLOGY)
-    assert shops.steps() == [("stop", "south-link-mirror", ""), ("stop", "south-broker", "")]
+    said(shops.run("stop", "north-broker", *FOLDER))  # which the file says nothing new of
+    data = shops.folder / ".isthmus/shops/data/south"
+    *steps, (do, what, why) = shops.steps()
+    assert steps == [
+        ("stop", "south-link-mirror", "what it has copied stays"),
+        ("stop", "south-broker", f"its records stay in {data}"),
+    ]
+    assert (do, what) == ("skip", "all in north") and "no broker of" in why
+    said(shops.run("start", "north-broker", *FOLDER))
     assert (shops.folder / ".isthmus/shops/data/south/orders-0").is_dir()
     shops.change("mirrors:\n", "  south: {topics: {orders: {partitions: 2}, more: {}}}\nmirrors:\n")
     shops.steps()  # what was there is there again

@@ -22,6 +22,7 @@ mirrors:
 workers:
   - {name: w, app: "w.py:app", datacenter: three}
 """
+COPIES = "what it has copied stays"
 CLUSTER = Cluster("id", ["h:11", "h:12", "h:13"], ["a", "b", "c"])
 
 
@@ -56,7 +57,7 @@ def test_what_is_the_same_goes_on():
          ("restart", "m-mirror", "rename {source}.{topic} -> x.{topic}")),
         ("w.py:app", "v.py:app", ("restart", "w-worker", "app /gone/w.py:app -> /gone/v.py:app")),
         ("workers:", "  - {name: n, source: three, target: one, topics: [b]}\nworkers:", ("start", "n-mirror", "")),
-        ("  - {name: m, source: one, target: three, topics: [a]}", "  []", ("stop", "m-mirror", "")),
+        ("  - {name: m, source: one, target: three, topics: [a]}", "  []", ("stop", "m-mirror", COPIES)),
     ],
 )  # fmt: skip
 def test_one_difference_is_one_step(old: str, new: str, step: tuple[str, str, str]):
@@ -81,7 +82,8 @@ def test_a_cluster_that_is_made_is_told_at_the_next_start():
 def test_what_ends_ends_in_the_other_order_than_it_began():
     steps, _ = planned(processes("name: t\ndatacenters: {one: {options: {num.partitions: 2, log.retention.ms: 5}}}\n"))
     assert steps == [
-        ("stop", "w-worker", ""), ("stop", "m-mirror", ""), *(("stop", f"three-broker-{i}", "") for i in (3, 2, 1)),
+        ("stop", "w-worker", "the tables and offsets of its app stay"), ("stop", "m-mirror", COPIES),
+        *(("stop", f"three-broker-{i}", f"its records stay in /gone/data/three/{i}") for i in (3, 2, 1)),
     ]  # fmt: skip
 
 
