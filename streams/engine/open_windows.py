@@ -8,6 +8,7 @@ a restart. Pure: no loop, no I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from .stores.rows import wanted_key
@@ -17,11 +18,12 @@ from .windows import TableWindows
 NEVER_MS = -(1 << 62)  # before all times
 LATEST_MS = 1 << 62
 MISSING: Any = object()
+STEP_ROWS = 1_000
 
 
 class OpenWindows:
     """The windows of one table in one task. time_ms: the table's time. Made when the store has been filled; `time_ms`
-    is then what the last checkpoint had. dropped: writes to windows that had closed."""
+    is then what the last checkpoint had, and `read` is next. dropped: writes to windows that had closed."""
 
     __slots__ = (
         "_by_start",
@@ -45,10 +47,18 @@ class OpenWindows:
         self._closed_after_ms = None if windows.expires_ms is None else windows.size_ms + windows.expires_ms
         self._plain_keys, _ = taken_as_they_are(store.spec)
         self._by_start: dict[int, dict[Any, None]] = {}  # keys of each window
-        for key, start_ms in store.rows:
-            self._by_start.setdefault(start_ms, {})[key] = None
-        self._earliest_ms = min(self._by_start, default=LATEST_MS)  # no window begins before
-        self.time_ms = max(time_ms, max(self._by_start, default=NEVER_MS))
+        self._earliest_ms = LATEST_MS  # no window begins before
+        self.time_ms = time_ms
+
+    def read(self) -> Iterator[None]:
+        """Look at all rows, in steps of some: of a million, that takes seconds where they are on disk."""
+        by_start = self._by_start
+        for number, (key, start_ms) in enumerate(self.store.rows, 1):
+            by_start.setdefault(start_ms, {})[key] = None
+            if number % STEP_ROWS == 0:
+                yield
+        self._earliest_ms = min(by_start, default=LATEST_MS)
+        self.time_ms = max(self.time_ms, max(by_start, default=NEVER_MS))
 
     def get(self, key: Any, start_ms: int) -> Any:
         """The value, else a new default; KeyError if the table has no default."""

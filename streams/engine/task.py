@@ -6,7 +6,7 @@ on is its positions, which its changelogs' markers have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -113,13 +113,19 @@ class Task:
             )
         return max(all_at.values())
 
+    def open_windows(self) -> Iterator[None]:
+        """Once its stores have been filled: find the windows of its tables, in steps of some rows."""
+        for table, store in self.stores.items():
+            if store.spec.windows is not None and table not in self.windows:
+                opened = OpenWindows(store, store.spec.windows, self.times.get(table, NEVER_MS))
+                yield from opened.read()
+                self.windows[table] = opened
+
     def windows_of(self, table: str) -> OpenWindows:
-        """Of a table with windows, whose store has been filled. KeyError where the task does not have the table."""
+        """Of a table with windows. KeyError where the task does not have the table."""
         if table not in self.windows:
-            store = self.stores[table]
-            assert store.spec.windows is not None
-            time_ms = self.times.get(table, NEVER_MS)
-            self.windows[table] = OpenWindows(store, store.spec.windows, time_ms)
+            for _ in self.open_windows():
+                pass
         return self.windows[table]
 
     def keep_topics(self, topics: Iterable[str], others: Collection[str] = ()) -> None:

@@ -85,8 +85,8 @@ def _fates(spec: TableSpec, before: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
-    """Make rows of a restored task those of the present code, in steps of some rows. Returns how many rows of which
-    tables were rewritten. Raises ChangeRefused for rows that are not what the code takes them for."""
+    """Make rows of a restored task those of the present code, and find its windows, in steps of some rows. Returns how
+    many rows of which tables were rewritten. Raises ChangeRefused for rows that are not what the code says."""
     done: dict[str, int] = {}
     if any(marker.topology != task.topology for marker in task.found.values()):
         task.changed = True  # markers of what the task is now: those of tables that part must not name what they left
@@ -113,6 +113,7 @@ def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
         task.changed = True
     for table, marker in task.found.items():
         _feed(task, table, marker.table)
+    yield from task.open_windows()
     return done
 
 

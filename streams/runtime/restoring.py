@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 
 from ...client import Admin, Client, Consumer, TopicPartition
 from ...protocol.primitives import uuid_to_str
@@ -17,7 +18,7 @@ from ..engine.checkpoint import Position
 from ..engine.stores.store import Store
 from ..engine.task import Task, TaskId
 from ..engine.versions import prepare
-from ..errors import ChangeRefused, StoreError, StreamsError
+from ..errors import ChangeRefused, StreamsError
 from ..savepoints import fence
 from .copies import Copies, Copy
 from .global_tables import GlobalTables
@@ -166,14 +167,12 @@ class Restoring:
         """Whether this code can go on from what its tables have; rows of an earlier version are rewritten."""
         try:
             task.restored()
-            rewritten = await in_turns(prepare(task))
+            rewritten = await in_turns(prepare(task), partial(self._is_here, task))
         except ChangeRefused as error:
             self._refused[task.id] = error
             return False
-        except StoreError:
-            if self._is_here(task):
-                raise
-            return False
+        if rewritten is None:
+            return False  # it was taken away, and its stores are closed
         for table, count in rewritten.items():
             log.info(
                 "task %s: table %s is of version %d now: %d rows were rewritten, and are committed with its first "

@@ -7,7 +7,7 @@ One fetch of a changelog has some hundred thousand rows where they are short, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
 from ...client import FetchedBatches
@@ -35,16 +35,17 @@ class Turns:
             self._until = self._loop.time() + TURN_S
 
 
-async def in_turns(steps: Generator[None, None, T]) -> T:
-    """What the steps return."""
+async def in_turns(steps: Generator[None, None, T], are_wanted: Callable[[], bool] = lambda: True) -> T | None:
+    """What the steps return; None once they are not wanted any more, and none was taken since."""
     turns = Turns()
-    while True:
+    while are_wanted():
         try:
             next(steps)
         except StopIteration as end:
             found: T = end.value
             return found
         await turns.give()
+    return None
 
 
 class Piece(NamedTuple):

@@ -124,8 +124,6 @@ class MemoryStore:
         while some := list(islice(written, STEP_ROWS)):
             self._rows.update(settled(self, some))
             yield
-            if self._restored is not restored:
-                return  # it was closed
         self._restored = {}
 
     def encoded(self) -> Iterable[tuple[bytes, bytes]]:
@@ -146,5 +144,5 @@ class MemoryStore:
     def close(self) -> None:
         self._rows.clear()
         self._dirty.clear()
-        self._restored = {}
+        self._restored.clear()
         self._rewritten.clear()

@@ -3,9 +3,12 @@
 import pytest
 
 from isthmus.streams.engine.checkpoint import MARKER, Marker, Position, Row
+from isthmus.streams.engine.open_windows import STEP_ROWS
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.tables import TableSpec
 from isthmus.streams.engine.task import Task, TaskId
+from isthmus.streams.engine.versions import prepare
+from isthmus.streams.engine.windows import TableWindows
 from isthmus.streams.errors import ChangelogError, ChangeRefused
 
 
@@ -80,3 +83,16 @@ def test_a_topic_of_the_same_name_is_told_from_the_one_that_the_state_is_of():
     assert task.bind_topic_id("in", "id") and not task.bind_topic_id("in", "another")
     assert task.topic_ids == {"in": "id"}
     assert task.bind_topic_id("more", "x") and task.topic_ids["more"] == "x"
+
+
+def test_the_windows_of_many_rows_are_found_in_steps():
+    spec = TableSpec("t")
+    spec.use_windows(TableWindows(10, 10))
+    store, count = MemoryStore(spec), 2 * STEP_ROWS + 5
+    for number in range(count):
+        store.set((number, number % 3 * 10), 1)
+    task = Task("app", TaskId("in", 0), {"t": store})
+    assert len(list(prepare(task))) == 2
+    assert [len(task.windows_of("t").keys(start)) for start in (0, 10, 20)] == [669, 668, 668]
+    task.windows_of("t").set("new", 30, 1)
+    assert len(list(task.open_windows())) == 0 and task.windows_of("t").time_ms == 20

@@ -1,8 +1,30 @@
 """Long work in parts."""
 
+import asyncio
+from collections.abc import Generator
+
+import pytest
+
 from isthmus.client import FetchedBatches, TopicPartition
 from isthmus.protocol import records
-from isthmus.streams.runtime.turns import PIECE_ROWS, in_pieces
+from isthmus.streams.runtime import turns
+from isthmus.streams.runtime.turns import PIECE_ROWS, in_pieces, in_turns
+from tests.running import in_loop, run_by
+
+
+@run_by(in_loop)
+async def test_steps_that_are_not_wanted_any_more_are_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
+    stores = dict.fromkeys(range(3))
+
+    def steps() -> Generator[None, None, int]:
+        for _ in stores:  # fails where it has changed
+            yield
+        return len(stores)
+
+    assert await in_turns(steps()) == 3
+    asyncio.get_running_loop().call_soon(stores.clear)
+    assert await in_turns(steps(), lambda: bool(stores)) is None
 
 
 def test_what_was_fetched_comes_in_pieces_that_leave_nothing_out() -> None:
