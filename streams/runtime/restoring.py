@@ -184,12 +184,12 @@ class Restoring:
             )
         for table, steps in task.feeding.items():
             log.info(
-                "task %s: %s, which is new, is given the %d rows of table %s: what comes of them is committed with its "
-                "first checkpoint",
+                "task %s: the %d rows of table %s are given to what is new: %s. What comes of that is committed with "
+                "its first checkpoint",
                 task.id,
-                " and ".join(steps),
                 len(task.stores[table].rows),
                 table,
+                ", ".join(steps),
             )
         return True
 
