@@ -170,6 +170,13 @@ def _table(code: Code, written: Written, spec: TableSpec, markers: Mapping[int, 
             if spec.adopt is not None:
                 said += f", where {adopted(spec, markers[partitions[0]].table)}"
             yield Change(MIGRATES, what, said)
+            if behind := sorted({name for names in spec.feeds.values() for name in names if name in written.markers}):
+                yield Change(
+                    DOUBTED,
+                    f"tables {', '.join(behind)}",
+                    f"are made of the rows of {what}, and keep what they have of those of version {version}",
+                    ("give them and their steps new names, with which they are filled with the rows that come of it",),
+                )
         elif doubted := doubts(markers[partitions[0]].table, spec.description):
             way = f"version={version + 1} and a migration make rows what they are now"
             ways = () if spec.part else (way,)

@@ -735,3 +735,20 @@ def test_rows_of_steps_are_not_lost_by_another_way_to_read_keys(before: Made, af
         return
     with pytest.raises(ChangeRefused, match=f"table counts has .*{said}"):
         ran(keyed(**after), first)
+
+
+def test_what_is_made_of_rows_that_are_migrated_is_told_of() -> None:
+    def app(version: int, name: str = "groups") -> App:
+        made = App("steps")
+        migrate: Made = {1: lambda key, sum: sum * 10} if version > 1 else {}
+        sums = (
+            made.stream("in").group_by_key().aggregate(int, int.__add__, name="sums", version=version, migrate=migrate)
+        )
+        sums.group_by(lambda sum: b"all", name=f"of-{name}").sum(lambda sum: sum, name=name)
+        return made
+
+    first = ran(app(1), None, ("in", "a", 1), ("in", "b", 2))
+    effect, said = changes(app(2), first)["tables groups"]
+    assert effect == DOUBTED and "keep what they have of those of version 1 (give them and their steps new" in said
+    assert ran(app(2), first).table("groups") == {b"all": 3}
+    assert ran(app(2, "anew"), first).table("anew") == {b"all": 30}
