@@ -6,7 +6,7 @@ what is behind it is another part, with tasks of its own. `Graph.readers` says w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate, islice
@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import AppError
 from .described import COMPUTES, GRACE, KEPT
 from .event import NO_WATERMARK, Event
-from .operators.operator import Context, Failed, Operator, raise_failed
+from .operators.operator import Context, Failed, Operator, ReadsRows, raise_failed
 from .operators.processor import ProcessorOperator
 from .operators.table_sources import Change, TableSource
 from .partitioning import KeyRule
@@ -351,8 +351,16 @@ class Chain:
             if node.make is not None:
                 operator = self.operators[node.name] = node.make()
                 operator.open(self._domain[node.name].context)
+        self._unread = [each for each in self.operators.values() if isinstance(each, ReadsRows)]
         self._holds, self._behind = self._added_holds()
         self._one_by_one = {topic for topic, names in self._topics.items() if self._meets_its_table(names)}
+
+    def read(self) -> Generator[None, None, None]:
+        """Have the operators look at what was restored, in steps of some rows: before anything else. The second time
+        there is nothing to do."""
+        unread, self._unread = self._unread, []
+        for operator in unread:
+            yield from operator.read()
 
     def on_failure(self, failed: Failed) -> None:
         """What is told of functions of the app that fail."""

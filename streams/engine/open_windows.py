@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .steps import in_steps
 from .stores.rows import wanted_key
 from .stores.store import Store, taken_as_they_are
 from .windows import TableWindows
@@ -18,7 +19,6 @@ from .windows import TableWindows
 NEVER_MS = -(1 << 62)  # before all times
 LATEST_MS = 1 << 62
 MISSING: Any = object()
-STEP_ROWS = 1_000
 
 
 class OpenWindows:
@@ -53,10 +53,10 @@ class OpenWindows:
     def read(self) -> Iterator[None]:
         """Look at all rows, in steps of some: of a million, that takes seconds where they are on disk."""
         by_start = self._by_start
-        for number, (key, start_ms) in enumerate(self.store.rows, 1):
-            by_start.setdefault(start_ms, {})[key] = None
-            if number % STEP_ROWS == 0:
-                yield
+        for some in in_steps(self.store.rows):
+            for key, start_ms in some:
+                by_start.setdefault(start_ms, {})[key] = None
+            yield
         self._earliest_ms = min(by_start, default=LATEST_MS)
         self.time_ms = max(self.time_ms, max(by_start, default=NEVER_MS))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -94,6 +94,11 @@ class Parts(NamedTuple):
     behind: Mapping[str, Agent] = {}
     chained: Sequence[Chained] = ()
     in_order: bool = False
+
+    def read(self) -> Generator[None, None, None]:
+        """Have operators look at what was restored, in steps of some rows. The second time there is nothing to do."""
+        for chained in self.chained:
+            yield from chained.chain.read()
 
 
 class Lane:

@@ -22,6 +22,7 @@ from ..errors import ChangeRefused, StreamsError
 from ..savepoints import fence
 from .copies import Copies, Copy
 from .global_tables import GlobalTables
+from .lane import Parts
 from .layout import reset_of
 from .loading import load
 from .topics import AppTopics
@@ -75,6 +76,7 @@ class Restoring:
         self.tasks: dict[TaskId, Task] = {}
         self._copied_at: dict[TaskId, float] = {}  # of those that began with a copy: when it was whole
         self._refused: dict[TaskId, ChangeRefused] = {}  # those among them that cannot run
+        self._parts: dict[TaskId, Parts] = {}  # of all others that are restored
         self._under_way: dict[asyncio.Task[None], Sequence[Task]] = {}
         self._ends: dict[TopicPartition, int] = {}  # of changelogs, when they began to be read
 
@@ -93,8 +95,9 @@ class Restoring:
         restoring = asyncio.get_running_loop().create_task(self._restore(tasks), name=f"restore of {self._app.id}")
         self._under_way[restoring] = tasks
 
-    def ended(self) -> Iterator[tuple[Task, ChangeRefused | None]]:
-        """Tasks that are restored, and why one cannot run all the same. Raises what their restoration has raised."""
+    def ended(self) -> Iterator[tuple[Task, Parts | ChangeRefused]]:
+        """Tasks that are restored, with what they run, or why one cannot run all the same. Raises what their
+        restoration has raised."""
         for restoring in [each for each in self._under_way if each.done()]:
             tasks = self._under_way.pop(restoring)
             restoring.result()
@@ -103,11 +106,13 @@ class Restoring:
                     continue
                 del self.tasks[task.id]
                 self._copied_at.pop(task.id, None)
-                yield task, self._refused.pop(task.id, None)
+                refused = self._refused.pop(task.id, None)
+                yield task, self._parts.pop(task.id) if refused is None else refused
 
     async def end(self, id: TaskId) -> None:
         """A task is taken away, if it is restored here."""
         self._copied_at.pop(id, None)
+        self._parts.pop(id, None)
         if (taken := self.tasks.pop(id, None)) is None:
             return
         for restoring, tasks in list(self._under_way.items()):
@@ -147,7 +152,12 @@ class Restoring:
         if self.global_tables is not None:
             await self.global_tables.caught_up()  # what the last owner has written there is here
         rows.told()
-        await self._set_starts([task for task in tasks if self._is_here(task) and await self._is_fit(task)], committed)
+        fit = [task for task in tasks if self._is_here(task) and await self._is_fit(task)]
+        await self._set_starts(fit, committed)
+        for task in fit:
+            if self._is_here(task):
+                parts = self._parts[task.id] = self._topics.layout.parts(task)
+                await in_turns(parts.read(), partial(self._is_here, task))
 
     def _is_here(self, task: Task) -> bool:
         """False once it was taken away, and its stores are closed, while others are restored with it."""

@@ -14,7 +14,7 @@ from .lane import Chained, Lane, LeftOut, Parts, Sender
 
 
 class TaskRun:
-    """Its arguments are those of `Lane`. topics: all that it reads."""
+    """Its arguments are those of `Lane`. Who has many rows has `parts` read before, in turns."""
 
     def __init__(
         self,
@@ -27,6 +27,8 @@ class TaskRun:
         origins: Origins | None = None,
     ) -> None:
         self.task = task
+        for _ in parts.read():
+            pass
         closing = asyncio.Lock()
         self.lanes = [
             Lane(task, topics, each, leave_out, sender, has_more, careful_at, origins or Origins(), closing)

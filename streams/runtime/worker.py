@@ -584,13 +584,13 @@ class StreamWorker:
 
     def _begin_restored(self) -> None:
         """Let tasks run that are restored. Raises what their restoration has raised."""
-        for task, refused in self._restoring.ended():
-            if refused is not None:
-                self._cannot_run(task, refused)
+        for task, parts in self._restoring.ended():
+            if isinstance(parts, ChangeRefused):
+                self._cannot_run(task, parts)
                 continue
             self.running[task.id] = TaskRun(
                 task,
-                self.layout.parts(task),
+                parts,
                 self._leave_out,
                 self.commits,
                 self._has_more,

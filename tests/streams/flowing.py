@@ -34,6 +34,7 @@ class Flowing:
         for number, part in enumerate(self.graph.parts()):
             topics = [topic for node in part if node.kind is Kind.TOPIC for topic in node.topics]
             chain = Chain(part, self.stores, Watermarks(topics, kept=self.watermarks.setdefault(number, {})))
+            list(chain.read())
             self.chains.update(dict.fromkeys(topics, chain))
 
     def restart(self) -> None:

@@ -6,13 +6,14 @@ and the grace after the watermark has passed them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
 from ..placement import BY_KEY, SEEN
+from ..steps import in_steps
 from ..tables import TableSpec
 from .operator import LATE, Context, Failed, Outputs, raise_failed, unusable_key
 
@@ -46,10 +47,14 @@ class Dedup:
     def open(self, context: Context) -> None:
         self._store = context.store(self.name)
         self._failed = context.failed
-        for which, times in self._store.rows.items():
-            for at in times:
-                self._number += 1
-                self._expiring.append((at, self._number, which))
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._store.rows.items()):
+            for which, times in some:
+                for at in times:
+                    self._number += 1
+                    self._expiring.append((at, self._number, which))
+            yield
         heapify(self._expiring)
 
     def process(self, port: int, events: list[Event]) -> Outputs:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from ..codecs import encode_table_value
 from ..event import Event
 from ..placement import BY_FIRST
+from ..steps import in_steps
 from ..tables import TableSpec
 from .operator import Context, Failed, KeyKind, Outputs, derived, raise_failed, unusable_key
 from .stream_join import INNER
@@ -136,8 +137,12 @@ class ForeignKeyResponses:
     def open(self, context: Context) -> None:
         self._store = context.store(self.name)
         self._row, self._failed = reader(context, self.right, self._versioned), context.failed
-        for right_key, left_key in self._store.rows:
-            self._referring.setdefault(right_key, {})[left_key] = None
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._store.rows):
+            for right_key, left_key in some:
+                self._referring.setdefault(right_key, {})[left_key] = None
+            yield
 
     def process(self, port: int, events: list[Event]) -> Outputs:
         found: list[Event] = []

@@ -6,8 +6,8 @@ result. The one exception is said where it is made: `current` results are at mos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ...errors import AppError, RecordError
 from ..event import NO_WATERMARK, Event
@@ -85,6 +85,15 @@ class Context:
             raise AppError(f"this task has no table {name}; it has {', '.join(self.stores) or 'none'}") from None
 
 
+@runtime_checkable
+class ReadsRows(Protocol):
+    """An operator that knows more of its rows than that they are there."""
+
+    def read(self) -> Iterator[None]:
+        """Look at all that were restored, in steps of some: once, after `open` and before anything else."""
+        ...
+
+
 class Operator(Protocol):
     @property
     def name(self) -> str:
@@ -113,7 +122,7 @@ class Operator(Protocol):
         ...
 
     def open(self, context: Context) -> None:
-        """Called once, when the stores have been restored."""
+        """Called once, when the stores have been restored; rows are not looked at yet (`ReadsRows`)."""
         ...
 
     def process(self, port: int, events: list[Event]) -> Outputs:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..event import NO_WATERMARK, Event
 from ..migration import by_version
 from ..placement import BY_KEY, BY_TIMER
+from ..steps import in_steps
 from ..stores.store import Store
 from ..tables import TableSpec
 from .operator import Context, Failed, Outputs, derived, raise_failed
@@ -141,12 +142,16 @@ class ProcessorOperator:
         self._context = context
         self._partition, self._failed = context.partition, context.failed
         self._timer_rows = context.store(self.specs[1].name)
-        for timer in self._timer_rows.rows:
-            self._schedule(timer)
-        for heap in self._timers:
-            heapify(heap)
         self._processor = self.make()
         self._given = ProcessorContext(context, self)
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._timer_rows.rows):
+            for timer in some:
+                self._schedule(timer)
+            yield
+        for heap in self._timers:
+            heapify(heap)
 
     def process(self, port: int, events: list[Event]) -> Outputs:
         for event in events:

@@ -7,11 +7,13 @@ belonged to it begins another.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
+from ..steps import in_steps
 from .accumulators import of_windows
 from .aggregations import Aggregation
 from .operator import LATE, LEFT_OUT, SKIPPED, Context, Failed, Outputs, raise_failed, resulting, unusable_key
@@ -59,9 +61,13 @@ class SessionWindowAggregate:
         self._store = context.store(self.name)
         self._context = context
         self._partition, self._failed = context.partition, context.failed
-        for (key, start), (_, end, _) in self._store.rows.items():
-            self._sessions.setdefault(key, []).append([start, end])
-            self._schedule(key, start, end)
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._store.rows.items()):
+            for (key, start), (_, end, _) in some:
+                self._sessions.setdefault(key, []).append([start, end])
+                self._schedule(key, start, end)
+            yield
         for sessions in self._sessions.values():
             sessions.sort()
         heapify(self._closing)

@@ -12,11 +12,13 @@ for `size` after they close, since new windows may be made from them. The starts
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
 from copy import deepcopy
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ..event import NO_WATERMARK, Event
+from ..steps import in_steps
 from .accumulators import of_windows
 from .aggregations import Aggregation
 from .operator import LATE, LEFT_OUT, SKIPPED, Context, Failed, Outputs, raise_failed, resulting, unusable_key
@@ -57,8 +59,12 @@ class SlidingWindowAggregate:
         self._store = context.store(self.name)
         self._context = context
         self._partition, self._failed = context.partition, context.failed
-        for (key, start), (_, _, _, closed) in self._store.rows.items():
-            self._schedule(key, start, not closed)
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._store.rows.items()):
+            for (key, start), (_, _, _, closed) in some:
+                self._schedule(key, start, not closed)
+            yield
         for starts in self._starts.values():
             starts.sort()
         heapify(self._closing)

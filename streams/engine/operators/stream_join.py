@@ -13,7 +13,7 @@ partner].
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
 from ..placement import BY_FIRST
+from ..steps import in_steps
 from ..stores.store import Store
 from ..tables import TableSpec
 from .keeping import pack, unpack
@@ -92,9 +93,13 @@ class StreamJoin:
     def open(self, context: Context) -> None:
         self._stores: tuple[Store, ...] = tuple(context.store(spec.name) for spec in self.specs)
         self._partition, self._failed = context.partition, context.failed
+
+    def read(self) -> Iterator[None]:
         for side, store in enumerate(self._stores):
-            for where, (_, matched) in store.rows.items():
-                self._index(side, where, bool(matched))
+            for some in in_steps(store.rows.items()):
+                for where, (_, matched) in some:
+                    self._index(side, where, bool(matched))
+                yield
             for times in self._times[side].values():
                 times.sort()
         heapify(self._due)

@@ -8,13 +8,14 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
 from ..placement import BY_EVENT
+from ..steps import in_steps
 from ..tables import TableSpec
 from .keeping import pack_event, unpack_event
 from .operator import SKIPPED, Context, Failed, KeyKind, Outputs, derived, raise_failed, unusable_key
@@ -74,9 +75,15 @@ class StreamTableJoin:
         self._failed = context.failed
         if self._grace_ms is not None:
             self._store = context.store(self._spec.name)
-            self._waiting = list(self._store.rows)
-            heapify(self._waiting)
-            self._number = max((number for _, number in self._waiting), default=0)
+
+    def read(self) -> Iterator[None]:
+        if self._grace_ms is None:
+            return
+        for some in in_steps(self._store.rows):
+            self._waiting += some
+            yield
+        heapify(self._waiting)
+        self._number = max((number for _, number in self._waiting), default=0)
 
     def process(self, port: int, events: list[Event]) -> Outputs:
         found: list[Event] = []

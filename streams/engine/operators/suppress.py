@@ -7,12 +7,14 @@ given early because of memory, so its bound is the number of keys that change wi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
 from ..placement import BY_FIRST
+from ..steps import in_steps
 from ..tables import TableSpec
 from .keeping import pack_event, unpack_event
 from .operator import SKIPPED, Context, Failed, Outputs, raise_failed, unusable_key
@@ -41,9 +43,13 @@ class Suppress:
 
     def open(self, context: Context) -> None:
         self._store, self._failed = context.store(self.name), context.failed
-        for where, (due_ms, number, _) in self._store.rows.items():
-            self._waiting.append((due_ms, number, where))
-            self._number = max(self._number, number)
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._store.rows.items()):
+            for where, (due_ms, number, _) in some:
+                self._waiting.append((due_ms, number, where))
+                self._number = max(self._number, number)
+            yield
         heapify(self._waiting)
 
     def process(self, port: int, events: list[Event]) -> Outputs:

@@ -6,13 +6,14 @@ what was true at an event's time, and so that an update that comes out of order 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...errors import AppError
 from ..event import NO_WATERMARK, Event
 from ..placement import BY_FIRST, BY_KEY
+from ..steps import in_steps
 from ..stores.versioned import NEVER, VersionedRows
 from ..tables import TableSpec
 from .operator import LATE, SKIPPED, Context, Failed, Outputs, derived, raise_failed, unusable_key
@@ -68,11 +69,18 @@ class TableSource:
         self._partition, self._failed = context.partition, context.failed
         if self.ttl_ms is not None:
             self._times = context.store(self._times_spec.name)
-            for key, at in self._times.rows.items():
+            self._begun_ms = context.stream_time_ms
+
+    def read(self) -> Iterator[None]:
+        if self.ttl_ms is None:
+            return
+        for some in in_steps(self._times.rows.items()):
+            for key, at in some:
                 self._schedule(key, at)
-            if len(self._times.rows) < len(self._store.rows):  # they are from before it had a ttl, which begins now
-                for key in [key for key in self._store.rows if key not in self._times.rows]:
-                    self._touch(key, context.stream_time_ms, gone=False)
+            yield
+        if len(self._times.rows) < len(self._store.rows):  # they are from before it had a ttl, which begins now
+            for key in [key for key in self._store.rows if key not in self._times.rows]:
+                self._touch(key, self._begun_ms, gone=False)
 
     def process(self, port: int, events: list[Event]) -> Outputs:
         found: list[Event] = []

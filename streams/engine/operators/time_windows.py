@@ -7,10 +7,12 @@ written once, however many events it gets.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any
 
 from ..event import NO_WATERMARK, Event
+from ..steps import in_steps
 from .accumulators import of_windows
 from .aggregations import Aggregation
 from .operator import LATE, LEFT_OUT, SKIPPED, Context, Failed, Outputs, raise_failed, resulting, unusable_key
@@ -58,11 +60,15 @@ class TimeWindowAggregate:
         self._context = context
         self._store = context.store(self.name)
         self._partition, self._failed = context.partition, context.failed
-        for (key, start), (_, _, given) in self._store.rows.items():
-            closed = self._final and given > 0
-            self._index(key, start, closed)
-            if closed:
-                self._given_with(context.missing_before(start + self.windows.size_ms), key, start)
+
+    def read(self) -> Iterator[None]:
+        for some in in_steps(self._store.rows.items()):
+            for (key, start), (_, _, given) in some:
+                closed = self._final and given > 0
+                self._index(key, start, closed)
+                if closed:
+                    self._given_with(self._context.missing_before(start + self.windows.size_ms), key, start)
+            yield
         self._set_due()
 
     def process(self, port: int, events: list[Event]) -> Outputs:

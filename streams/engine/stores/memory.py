@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 from ...errors import ChangelogError
+from ..steps import in_steps
 from ..tables import TableSpec
 from ..versions import settled
 from .rows import by_any_key
 from .store import Change, taken_as_they_are
-
-STEP_ROWS = 1_000
 
 
 class MemoryStore:
@@ -121,7 +119,7 @@ class MemoryStore:
                 with suppress(ValueError, TypeError, ChangelogError):  # of a version in which keys were something else
                     self._rows.pop(self.spec.decode_key(key), None)
         written = ((key, value) for key, value in restored.items() if value is not None)
-        while some := list(islice(written, STEP_ROWS)):
+        for some in in_steps(written):
             self._rows.update(settled(self, some))
             yield
         self._restored = {}

@@ -3,7 +3,7 @@
 import pytest
 
 from isthmus.streams.engine.checkpoint import MARKER, Marker, Position, Row
-from isthmus.streams.engine.open_windows import STEP_ROWS
+from isthmus.streams.engine.steps import STEP_ROWS
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.tables import TableSpec
 from isthmus.streams.engine.task import Task, TaskId
@@ -92,7 +92,7 @@ def test_the_windows_of_many_rows_are_found_in_steps():
     for number in range(count):
         store.set((number, number % 3 * 10), 1)
     task = Task("app", TaskId("in", 0), {"t": store})
-    assert len(list(prepare(task))) == 2
+    assert len(list(prepare(task))) == 3
     assert [len(task.windows_of("t").keys(start)) for start in (0, 10, 20)] == [669, 668, 668]
     task.windows_of("t").set("new", 30, 1)
     assert len(list(task.open_windows())) == 0 and task.windows_of("t").time_ms == 20

@@ -6,6 +6,8 @@ import pytest
 
 from isthmus.streams import App
 from isthmus.streams.driver import TestDriver
+from isthmus.streams.engine.steps import STEP_ROWS
+from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.task import Task, TaskId
 from isthmus.streams.runtime.layout import Layout, between_options, reset_of
 from tests.running import in_loop, run_by
@@ -136,3 +138,14 @@ def test_steps_write_by_partitioners_of_their_own():
         for topic in chained.sinks.values()
     ]
     assert sorted(written) == [("app-by-repartition", "murmur2"), ("out", "fnv1a")]
+
+
+def test_operators_look_at_many_rows_in_steps_once():
+    app = App("app")
+    app.stream("in").tumbling(1).count(name="n")
+    store = MemoryStore(app.all_tables()["n"])
+    for number in range(2 * STEP_ROWS + 5):
+        store.set((number, 0), [1, 0, 0])
+    parts = Layout.of(app, {"in": 1}, {}).parts(Task("app", TaskId("in", 0), {"n": store}))
+    assert len(list(parts.read())) == 3
+    assert list(parts.read()) == []

@@ -333,7 +333,9 @@ class Tasks:
         for partition in range(self.size):
             task = Task(app.id, TaskId(self.name, partition), {name: stores(name, partition) for name in part.tables})
             self.tasks.append(task)
-            self.chains.append([each.chain for each in layout.parts(task).chained])
+            parts = layout.parts(task)
+            list(parts.read())
+            self.chains.append([each.chain for each in parts.chained])
         self.out: list[tuple[Any, ...]] = []
 
     def give(self, event: Event, *, together: bool = True) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from isthmus.streams.engine.event import Event
-from isthmus.streams.engine.operators.operator import Context, Failed, Operator, raise_failed
+from isthmus.streams.engine.operators.operator import Context, Failed, Operator, ReadsRows, raise_failed
 from isthmus.streams.engine.operators.windows import WindowResult
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.stores.store import Store
@@ -44,6 +44,8 @@ class Running:
         self.context.watermark_ms = self.watermarks.watermark_ms
         self.context.stream_time_ms = self.watermarks.stream_time_ms
         self.operator.open(self.context)
+        if isinstance(self.operator, ReadsRows):
+            list(self.operator.read())
         self.main: list[Event] = []
         self.late: list[Event] = []
         self.offset = 0
