@@ -396,6 +396,8 @@ class Lane:
     @property
     def is_whole(self) -> bool:
         """Whether tables and positions include the same events, as far as this lane has changed them."""
+        if self._feeding:
+            return False  # a marker would say that it is done
         return self.between_events and all(each.is_idle for each in self.all_readers) and not self.is_behind
 
     @property

@@ -73,6 +73,7 @@ async def test_a_task_is_not_whole_until_a_new_step_has_all_rows():
         ran.task.stores["rows"].set(number, number)
     [lane] = ran.run.lanes
     lane._feeding = {"rows": ["pairs"]}
+    assert not ran.run.is_whole
     step = asyncio.ensure_future(ran.run.tick(0))
     await turns(1)
     assert (len(ran.task.stores["pairs"].rows), ran.run.is_whole) == (FED_ROWS, False)
