@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from isthmus.streams import DROP, App, AppError, ChangeRefused, TestDriver
 from isthmus.streams.aggregates import Count, Sum, TopN
 from isthmus.streams.engine.changes import DOUBTED, GOES_ON, LEFT, REFUSED, Written, compare
-from isthmus.streams.engine.checkpoint import Marker, as_read
+from isthmus.streams.engine.checkpoint import MARKER, Marker, as_read
 from isthmus.streams.runtime.written import code_of
 
 
@@ -39,13 +40,18 @@ def changelog(driver: TestDriver, table: str) -> list[tuple[bytes | None, bytes 
     return [(each.key, each.value) for each in driver.topics.records(driver.app.changelog_topic(table), 0)]
 
 
+def last_marker(driver: TestDriver, table: str) -> Marker | None:
+    keys, values = zip(*changelog(driver, table), strict=True)
+    written = as_read(keys, values, table)[1]
+    return None if written is None else Marker.decode(written, driver.app.id, table)
+
+
 def changes(app: App, before: TestDriver) -> dict[str, tuple[str, str]]:
     """What `isthmus streams diff` says of an app that has run before: effect and change, by what is changed."""
     markers: dict[str, dict[int, Marker]] = {}
     for table in before.app.all_tables():
-        keys, values = zip(*changelog(before, table), strict=True)
-        if (written := as_read(keys, values, table)[1]) is not None:
-            markers[table] = {0: Marker.decode(written, before.app.id, table)}
+        if (marker := last_marker(before, table)) is not None:
+            markers[table] = {0: marker}
     found = compare(code_of(app), Written(markers, dict.fromkeys(markers, 1)))
     return {change.what: (change.effect, str(change)) for change in found}
 
@@ -752,3 +758,29 @@ def test_what_is_made_of_rows_that_are_migrated_is_told_of() -> None:
     assert effect == DOUBTED and "keep what they have of those of version 1 (give them and their steps new" in said
     assert ran(app(2), first).table("groups") == {b"all": 3}
     assert ran(app(2, "anew"), first).table("anew") == {b"all": 30}
+
+
+KEPT_BEFORE = ("version", "step", "computes", "accumulators", "how", "part")
+
+
+def as_an_earlier_release(driver: TestDriver) -> TestDriver:
+    """Markers without what it did not keep."""
+    for table in driver.app.all_tables():
+        marker = last_marker(driver, table)
+        assert marker is not None
+        kept = {name: each for name, each in marker.table.items() if name in KEPT_BEFORE}
+        topic, data = driver.app.changelog_topic(table), replace(marker, table=kept).encode()
+        driver.topics.append(topic, 0, MARKER, data, 0, (), is_open=False, by="murmur2")
+    return driver
+
+
+def test_what_an_earlier_release_did_not_keep_is_not_known_to_differ() -> None:
+    first = as_an_earlier_release(ran(grouped_by_two("murmur2_random"), None, ("in", "a", 1)))
+    assert ran(grouped_by_two("consistent_random"), first, ("in", "a", 1)).table("counts") == {1: 2}
+    first = as_an_earlier_release(ran(keyed(), None, ("in", "a", 1)))
+    assert ran(keyed(key_type=str), first, ("in", "a", 1)).table("counts") == {b"a": 1, "a": 1}
+    first = as_an_earlier_release(ran(of_rows(), None, ("in", "a", 1)))
+    assert changes(of_rows("groups"), first)["table groups"][0] == DOUBTED
+    second = ran(of_rows("groups"), first)
+    assert second.table("groups") == {}  # it may have had them
+    assert ran(of_rows("groups", "pairs"), second, ("more", "z", 1)).table("pairs") == {b"a": [1, None]}
