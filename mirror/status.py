@@ -24,7 +24,8 @@ from .link import MirrorLink
 from .partition import PartitionMirror
 
 STATUS_TOPIC = "__mirror_status"
-STATUS_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1"}
+# Heartbeats come all the time, and only closed segments are compacted: who begins to read reads no week of them.
+STATUS_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "segment.ms": "600000"}
 STATUS_PARTITION = TopicPartition(STATUS_TOPIC, 0)
 WRITE_TIMEOUT_MS = 10_000  # after this a record counts as not written, and is written again
 LINK = TopicPartition("", -1)  # in place of a partition: the link as a whole

@@ -8,10 +8,12 @@ import pytest
 
 from isthmus.client import TopicPartition
 from isthmus.client.errors import DeliveryTimeout
+from isthmus.core_broker.config import BrokerConfig, topic_config
+from isthmus.core_broker.replication.manager import log_config
 from isthmus.mirror import status as status_module
 from isthmus.mirror.link import MirrorLink
 from isthmus.mirror.partition import PartitionMirror
-from isthmus.mirror.status import ALIVE_MS, STATUS_TOPIC, StatusWriter, heartbeats
+from isthmus.mirror.status import ALIVE_MS, STATUS_OPTIONS, STATUS_TOPIC, StatusWriter, heartbeats
 from tests.running import in_loop, run_by
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
@@ -144,6 +146,13 @@ def test_a_heartbeat_says_what_was_seen_of_the_source_and_what_is_here(monkeypat
         "source_topics": {"fra.a": "a"},
     }
     assert second["topics"] == {"fra.b": [[0, 990, 7, 7]]}
+
+
+def test_heartbeats_are_compacted_within_an_hour() -> None:
+    """Who begins to read has to read all that is not: with segments of a week, those were 600,000 of each link."""
+    config = BrokerConfig()
+    log = log_config(topic_config(STATUS_OPTIONS, config), config)
+    assert log.compacts and log.roll_ms < 3_600_000
 
 
 @run_by(in_loop)
