@@ -197,6 +197,8 @@ class Rule:
         """The greatest part of what lies between now and the time up to which a topic is complete."""
         if beat is None:
             return f"no mirror has ever said anything of {topic}"
+        if topic not in self._heard_ms and silent_ms < self._after_ms:
+            return f"it was so before, and its mirror has said nothing of {topic} yet"
         unseen_ms = beat.said_ms - beat.seen_ms
         behind_ms = beat.seen_ms - self._mirrored[topic].at_ms
         if silent_ms >= max(unseen_ms, behind_ms):

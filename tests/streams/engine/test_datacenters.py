@@ -147,6 +147,7 @@ def test_a_heartbeat_of_before_a_restart_brings_nobody_back() -> None:
     assert not by.look(9_000, {"a": seen(9_000, 0, 0, 0), "b": last})
     assert not by.look(9_100, {"a": seen(9_100, 0, 0, 0), "b": last})
     assert again.excluded == ("nyc",)
+    assert by.standings["nyc"].why == "it was so before, and its mirror has said nothing of b yet"
     assert by.look(9_200, {"a": seen(9_100, 0, 0, 0), "b": seen(9_150, 4, 4, 4)})
 
 
