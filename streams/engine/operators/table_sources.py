@@ -176,6 +176,9 @@ class VersionedTableSource:
         self._failed = context.failed
         self._versions = context.versions[self.name] = VersionedRows(context.store(self.name), self.history_ms)
 
+    def read(self) -> Iterator[None]:
+        return self._versions.read()
+
     def process(self, port: int, events: list[Event]) -> Outputs:
         found: list[Event] = []
         versions = self._versions

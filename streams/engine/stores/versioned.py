@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..steps import in_steps
 from .expiry import TimeIndex
 from .store import Store
 
@@ -43,7 +44,6 @@ class VersionedRows:
         self._step_ms = max(1, history_ms // STEPS)
         self._idle = TimeIndex(self._step_ms)  # keys with something to expire, by the time of their latest version
         self.stream_time_ms = 0
-        self.rebuild()
 
     def put(self, key: Any, value: Any, timestamp_ms: int) -> int | None:
         """Add a version, or replace the one of this time. Until when it is valid; None, with nothing done, for a time
@@ -95,21 +95,23 @@ class VersionedRows:
                 self._store.delete((key,))
         return len(keys)
 
-    def rebuild(self) -> None:
-        """After the store was restored or rolled back. Reads all rows. Steps of another history become its own."""
-        self._idle.clear()
-        self.stream_time_ms = 0
-        others = {
-            key[0]: None for key, row in self._store.rows.items() if len(key) == 2 and self._is_other(key[1], row)
-        }
+    def read(self) -> Iterator[None]:
+        """Look at all rows that were restored, in steps of some: before anything else. Steps of another history become
+        its own."""
+        others: dict[Any, None] = {}
+        for some in in_steps(self._store.rows.items()):
+            others |= {key[0]: None for key, row in some if len(key) == 2 and self._is_other(key[1], row)}
+            yield
         for key in others:
             self._divide(key)
-        for key, row in self._store.rows.items():
-            if len(key) == 1:
-                time_ms, there, _, steps = row
-                self.stream_time_ms = max(self.stream_time_ms, time_ms)
-                if steps or not there:
-                    self._idle.add(key[0], time_ms)
+        for some in in_steps(self._store.rows.items()):
+            for key, row in some:
+                if len(key) == 1:
+                    time_ms, there, _, steps = row
+                    self.stream_time_ms = max(self.stream_time_ms, time_ms)
+                    if steps or not there:
+                        self._idle.add(key[0], time_ms)
+            yield
 
     # --- Parts -------------------------------------------------------------------------------------------------------
 

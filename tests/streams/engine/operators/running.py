@@ -93,6 +93,8 @@ class Running:
             fresh.restore(kept, 0)
             stores[name] = fresh
         versions = {name: VersionedRows(stores[name], each._history_ms) for name, each in self.context.versions.items()}
+        for rows in versions.values():
+            list(rows.read())
         again = Running(
             self.make,
             tables=self.tables,

@@ -50,19 +50,25 @@ def disk(folder: Path) -> Store:
     return DiskStore(SPEC, folder, "prices-0", DiskMemory(), lambda: 0)
 
 
+def versioned(store: Store, history_ms: int) -> VersionedRows:
+    rows = VersionedRows(store, history_ms)
+    list(rows.read())
+    return rows
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("kind", [memory, disk])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_as_kafka_s(name: str, kind: Callable[[Path], Store], restarted: bool, tmp_path: Path) -> None:
     store = kind(tmp_path)
     history_ms = 0 if name == WITHOUT_HISTORY else HISTORY_MS
-    rows = VersionedRows(store, history_ms)
+    rows = versioned(store, history_ms)
     for each in CASES[name]:
         step(rows, *each)
         if restarted:
             store.take_changes()
             store.confirm(store.changelog_offset + 1, b"marker")
-            rows = VersionedRows(store, history_ms)
+            rows = versioned(store, history_ms)
     store.close()
 
 
@@ -85,7 +91,7 @@ def test_as_a_history_that_forgets_nothing(
 ) -> None:
     """What may be asked for is right, whatever was deleted meanwhile; what nobody may ask for is deleted."""
     store = MemoryStore(SPEC)
-    rows = VersionedRows(store, history_ms)
+    rows = versioned(store, history_ms)
     model: dict[str, dict[int, Any]] = {"a": {}, "b": {}}
     now = 0
     for number, (key, value, time) in enumerate(puts):
@@ -108,7 +114,7 @@ def test_as_a_history_that_forgets_nothing(
 
 
 def test_a_put_of_a_value_that_cannot_be_restored_changes_nothing() -> None:
-    rows = VersionedRows(MemoryStore(SPEC), 100)
+    rows = versioned(MemoryStore(SPEC), 100)
     rows.put("k", 1, 50)
     for time_ms in (40, 50, 60):
         with pytest.raises(AppError):
@@ -119,14 +125,14 @@ def test_a_put_of_a_value_that_cannot_be_restored_changes_nothing() -> None:
 
 def test_a_tombstone_of_a_key_that_never_was_goes_also_after_a_restart() -> None:
     store = MemoryStore(SPEC)
-    VersionedRows(store, 100).delete("k", 0)
-    rows = VersionedRows(store, 100)
+    versioned(store, 100).delete("k", 0)
+    rows = versioned(store, 100)
     rows.put("clock", 1, 1000)
     assert rows.expire() == 1 and list(store.rows) == [("clock",)]
 
 
 def test_equal_keys_are_one_key() -> None:
-    rows = VersionedRows(MemoryStore(SPEC), 100)
+    rows = versioned(MemoryStore(SPEC), 100)
     rows.put(True, "one", 1)
     rows.put(1.0, "uno", 2)
     assert rows.get(1) == ("uno", 2, NEVER) and rows.get(True, 1) == ("one", 1, 2)
@@ -134,7 +140,7 @@ def test_equal_keys_are_one_key() -> None:
 
 def test_deleted_keys_and_old_versions_go_a_few_at_a_time() -> None:
     store = MemoryStore(SPEC)
-    rows = VersionedRows(store, 100)
+    rows = versioned(store, 100)
     for key in range(10):
         rows.put(key, "old", 0)
         rows.put(key, "new", 10)
