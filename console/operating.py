@@ -81,8 +81,9 @@ def apply(
     if as_json:
         output.done("", {**answer, "dry_run": dry_run}, True)
     elif answer["steps"]:
-        is_all = all(step["do"] != "skip" for step in answer["steps"])
-        done = f"{topology.name} is as {file} says" + ("" if is_all else ", but for what was skipped")
+        is_skipped = any(step["do"] == "skip" for step in answer["steps"])
+        lacks = ["what was skipped"] * is_skipped + ["what fails"] * bool(answer["failed"])
+        done = f"{topology.name} is as {file} says" + (f", but for {' and '.join(lacks)}" if lacks else "")
         output.out.print("nothing was done (--dry-run)" if dry_run else done)
     if answer["failed"] and not dry_run:
         for status in answer["failed"]:

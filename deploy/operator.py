@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 IN_SYNC_TIMEOUT_S = 120.0  # for a broker that was restarted to have again what the others have
 IN_SYNC_POLL_S = 0.2
 KINDS = (KIND, "mirror", "worker")
+NOT_DONE = "What else the file says was not done: mend it, and apply it again"
 LEFT = "it keeps its records: `isthmus topic delete {} -b {}` deletes it"
 
 
@@ -229,8 +230,12 @@ class Operator:
         new = plan.steps("start", is_broker=True)
         for step in new:
             self.supervisor.start(step.spec)
-        for step in new:
-            await self._ready(step.spec.name, say)
+        try:
+            for step in new:
+                await self._ready(step.spec.name, say)
+        except SupervisorError as error:
+            await self._take_back(new)
+            raise DeployError(f"{error}. It is stopped again. {NOT_DONE}") from None
         restarted = plan.steps("restart", is_broker=True)
         for step in sorted(
             restarted, key=lambda each: self._serves(each.spec.name)
@@ -249,6 +254,15 @@ class Operator:
         for name in names:
             status = self.supervisor.processes[name].status
             say(f"{name} is {status.state}" + (f": {status.reason}" if status.reason else ""))
+
+    async def _take_back(self, new: list[ProcessStep]) -> None:
+        """Brokers were started, and not all got ready. One that goes on trying, or has peers that serve, would have to
+        stay as it is. Those of datacenters that ran before are kept where they serve."""
+        for step in new:
+            is_grown = step.spec.facts["datacenter"] in self.layout.topology.datacenters
+            if not (is_grown and self._serves(step.spec.name)):
+                await self.supervisor.remove(step.spec.name)
+        self.layout.keep()
 
     def _note_made(self, layout: Layout) -> None:
         """All brokers have served, so that from their next start on none makes a cluster."""
@@ -281,9 +295,7 @@ class Operator:
             await self.supervisor.processes[name].stop()
             self.supervisor.start(old)
             await self._ready(name, say)
-            raise DeployError(
-                f"{error}. It runs again as before; what else the file says was not done: mend it, and apply it again"
-            ) from None
+            raise DeployError(f"{error}. It runs again as before. {NOT_DONE}") from None
         await self._in_sync_again(step.spec, layout)
 
     def _serves(self, name: str) -> bool:

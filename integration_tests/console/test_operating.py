@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -236,7 +237,12 @@ def test_apply_adds_and_takes_away_a_datacenter(shops: Shops):
     said(shops.run("start", "north-broker", *FOLDER))
     assert (shops.folder / ".isthmus/shops/data/south/orders-0").is_dir()
     shops.change("mirrors:\n", "  south: {topics: {orders: {partitions: 2}, more: {}}}\nmirrors:\n")
-    shops.steps()  # what was there is there again
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        shops.change("south: {topics", f"south: {{listen: '127.0.0.1:{port}', topics")
+        assert "cannot listen" in (found := error(shops.run("apply"))) and "was not done: mend it" in found
+    shops.change(f"listen: '127.0.0.1:{port}', ", "")
+    assert shops.steps()[0][:2] == ("start", "south-broker")  # what was there is there again
     assert said(shops.run("consume", "orders", "-b", "south", "-n", "1")) == "one\n"
     assert [(row["topic"], row["partitions"]) for row in json.loads(said(shops.run(*LIST, "-b", "south")))] == [
         ("more", 1), ("orders", 2),
