@@ -215,15 +215,15 @@ def stores_are_not_rolled_back(stack: contextlib.ExitStack) -> None:
     from isthmus.streams.engine.stores.memory import MemoryStore
     from isthmus.streams.runtime.worker import StreamWorker
 
-    real = StreamWorker._new_stores
+    real = StreamWorker._new_store
 
-    def new_stores(self: Any, id: Any) -> Any:
+    def new_store(self: Any, id: Any, table: str) -> Any:
         kept = self.__dict__.setdefault("_kept_stores", {})
-        if id not in kept:
-            kept[id] = real(self, id)
-        return kept[id]
+        if (id, table) not in kept:
+            kept[id, table] = real(self, id, table)
+        return kept[id, table]
 
-    _replace(stack, StreamWorker, "_new_stores", new_stores)
+    _replace(stack, StreamWorker, "_new_store", new_store)
     _replace(stack, MemoryStore, "close", lambda self: None)
 
 
