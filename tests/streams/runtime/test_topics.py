@@ -1,12 +1,17 @@
 """What a worker refuses before it joins its group: state of other code, and changelogs that lose rows."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.streams import AppError, ChangeRefused
 from isthmus.streams.engine.changes import Written
 from tests.running import in_loop, run_by
+from tests.streams.virtual_time import in_virtual_time
 
-from .world import World, left_by
+from .world import CHANGELOG, World, left_by
 
 
 @run_by(in_loop)
@@ -27,3 +32,24 @@ async def test_a_changelog_whose_rows_would_be_deleted_is_refused(monkeypatch):
         with pytest.raises(AppError, match=rf"app-seen-changelog has cleanup.policy={policy}.*topic alter"):
             await world.start()
         await world.end()
+
+
+@pytest.mark.parametrize("asked", [3, 100])
+@run_by(in_virtual_time)
+async def test_a_changelog_that_another_worker_has_just_made_is_waited_for(loop, /, monkeypatch, asked):
+    """The broker that is asked may not have heard of it; after a while it is not just made."""
+    world = World(monkeypatch)
+    known, answers = world.describe_configs, [KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, CHANGELOG)] * asked
+
+    async def describe_configs(topics: Sequence[str]) -> dict[str, list[Any]]:
+        if answers:
+            raise answers.pop()
+        return await known(topics)
+
+    monkeypatch.setattr(world, "describe_configs", describe_configs)
+    if asked == 3:
+        await world.start()
+    else:
+        with pytest.raises(KafkaError, match=CHANGELOG):
+            await world.start()
+    await world.end()
