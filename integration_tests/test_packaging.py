@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 OURS = {"isthmus", "pyspark_isthmus"}
 NOT_SOURCES = shutil.ignore_patterns(
-    ".venv", ".git", "build", "*.egg-info", "*.so", "*.pxd", "__pycache__", ".*_cache", ".hypothesis"
+    ".venv", ".git", ".isthmus", "build", "*.egg-info", "*.so", "*.pxd", "__pycache__", ".*_cache", ".hypothesis"
 )
 COMPILED = re.findall(r'^    "((?:.*/)?_[a-z0-9_]*)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
 FAST_TO_BUILD = "-O0"  # how fast what was built runs does not matter here
