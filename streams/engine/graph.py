@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 from ..errors import AppError
@@ -20,6 +20,7 @@ from .operators.processor import ProcessorOperator
 from .operators.table_sources import Change, TableSource
 from .partitioning import KeyRule
 from .placement import BY_FIRST, BY_KEY
+from .steps import in_steps
 from .stores.store import Store
 from .tables import TableSpec
 from .time import Clocks, Lacking, Watermarks
@@ -39,7 +40,6 @@ class Kind(Enum):
 # What rows depend on: fields of operators, and of their windows.
 _OF_OPERATORS = ("emit", "how", "ids")
 _OF_WINDOWS = ("size_ms", "step_ms", "gap_ms", "before_ms", "after_ms")
-FED_ROWS = 1_000  # of a table, at a time, to a step that is new
 ENDS = (Kind.SINK, Kind.REPARTITION, Kind.AGENT)
 
 
@@ -419,8 +419,7 @@ class Chain:
         for node in self._nodes:
             for port, outputs in enumerate(node.inputs if node.of_rows is not None else ()):
                 for table in (output.node for output in outputs if node.of_rows in feeds.get(output.node, ())):
-                    rows = self._rows(table)
-                    while some := list(islice(rows, FED_ROWS)):
+                    for some in in_steps(self._rows(table)):
                         yield self._feed(node, port, some)
 
     def _rows(self, table: str) -> Iterator[tuple[Any, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import Position
-from isthmus.streams.engine.graph import FED_ROWS
+from isthmus.streams.engine.steps import STEP_ROWS
 from tests.running import in_loop, run_by
 
 from .fakes import turns
@@ -69,14 +69,14 @@ async def test_a_task_is_not_whole_until_a_new_step_has_all_rows():
     rows, others = app.stream("in").table("rows"), app.stream("more").table("others")
     rows.left_join(others, value=lambda left, right: left, name="pairs")
     ran = Ran(app)
-    for number in range(FED_ROWS + 1):
+    for number in range(STEP_ROWS + 1):
         ran.task.stores["rows"].set(number, number)
     [lane] = ran.run.lanes
     lane._feeding = {"rows": ["pairs"]}
     assert not ran.run.is_whole
     step = asyncio.ensure_future(ran.run.tick(0))
     await turns(1)
-    assert (len(ran.task.stores["pairs"].rows), ran.run.is_whole) == (FED_ROWS, False)
+    assert (len(ran.task.stores["pairs"].rows), ran.run.is_whole) == (STEP_ROWS, False)
     await step
     assert (ran.task.stores["pairs"].rows == ran.task.stores["rows"].rows, ran.run.is_whole) == (True, True)
     await ran.run.stop()
