@@ -3,6 +3,7 @@ two workers take the files."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.peers.peers import Cluster, cluster
+from isthmus.client import Admin, Client
 
 # Folders whose files one worker takes, as it takes the tests of a file: they share what is dear to start.
 TOGETHER = ("integration_tests/connectors/",)  # a Spark session
@@ -25,6 +27,8 @@ FIRST = (
     "integration_tests/console/",
     "integration_tests/client/",
 )
+
+STOCK = pytest.StashKey[Cluster]()
 
 BrokerMaker = Callable[..., BrokerProcess]
 
@@ -54,10 +58,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka_peer() -> Iterator[Cluster]:
-    """One stock Kafka node for the whole run. It is shared: use topics and groups of your own, do not break it."""
+def kafka_peer(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One stock Kafka node for the whole run. It is shared: do not break it. Topics are gone after a test module."""
     with cluster(heap="512m") as made:
+        request.config.stash[STOCK] = made
         yield made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _topics_go(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Which files a worker is given is chance: none finds topics of another one's names in stock Kafka."""
+    yield
+    if (made := request.config.stash.get(STOCK, None)) is not None:
+        asyncio.run(delete_topics(made.bootstrap))
+
+
+async def delete_topics(bootstrap: str) -> None:
+    client = Client(bootstrap)
+    await client.start()
+    try:
+        topics = [each.name for each in await Admin(client).all_topics() if not each.is_internal]
+        if topics:
+            await Admin(client).delete_topics(topics)
+    finally:
+        await client.close()
 
 
 @pytest.fixture(scope="session")
