@@ -41,7 +41,7 @@ from .connection import introduction
 from .coordinator import GROUP as GROUP_KEY
 from .coordinator import STATE_TOPICS, TRANSACTION, Coordinator
 from .deletion import delete_before
-from .errors import ClientError, UnsupportedVersion, no_topic
+from .errors import ClientError, ConnectionLost, UnsupportedVersion, no_topic
 from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .offsets import fetch_offsets, fetch_own_ends
 from .open_transactions import OpenTransaction, PartitionProducer, TransactionDescription, TransactionListing
@@ -112,18 +112,28 @@ class Admin:
     ) -> Any:
         """Ask for what only the controller decides. Brokers of a KRaft cluster forward that, so any will do, unless one
         refuses: then the controller of fresh metadata is asked. codes: the errors of an answer."""
+        answer, _ = await self._change(message, codes, most_version)
+        return answer
+
+    async def _change(
+        self, message: Any, codes: Callable[[Any], Iterable[int]], most_version: int | None = None
+    ) -> tuple[Any, bool]:
+        """As `_ask_controller`; also whether the answer of an attempt was lost. What was asked for may have been done
+        by that one, and is then refused to the next one as done already."""
         name = type(message).API.name
         node: int | None = None
+        was_lost = False
         async with self.client.operation(name, self.timeout_ms) as operation:
             while True:
                 error: KafkaError | ClientError
                 try:
                     answer = await self.client.request(message, node, most_version=most_version)
                     if ErrorCode.NOT_CONTROLLER not in codes(answer):
-                        return answer
+                        return answer, was_lost
                     error = KafkaError.of(ErrorCode.NOT_CONTROLLER, f"{name}: the broker knows no controller")
                 except ClientError as failed:
                     error = failed
+                    was_lost = was_lost or isinstance(failed, ConnectionLost)
                 await operation.again(error)
                 await self.client.refresh_metadata([])
                 is_refused = isinstance(error, KafkaError) and self.client.controller_id in self.client.nodes
@@ -165,21 +175,39 @@ class Admin:
         )
         names = ", ".join(each.name for each in topics[:NAMES_SHOWN])
         async with self.client.operation(f"creation of {names}", self.timeout_ms):
-            answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.topics))
+            answer, was_lost = await self._change(request, lambda answer: (each.error_code for each in answer.topics))
             there = [each.name for each in answer.topics if each.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
             if there and not validate_only:
                 await self.client.wait_for_topics(there)
-        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.topics)
+            failed = [each for each in answer.topics if each.error_code]
+            if was_lost and not validate_only:
+                wanted = {each.name: each for each in topics}
+                failed = [
+                    each
+                    for each in failed
+                    if each.error_code != ErrorCode.TOPIC_ALREADY_EXISTS or not await self._is_as(wanted[each.name])
+                ]
+        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in failed)
+
+    async def _is_as(self, wanted: NewTopic) -> bool:
+        """Whether a topic that is there is as this one."""
+        count = len(self.client.partitions(wanted.name))
+        options = {each.name: each.value for each in (await self.describe_configs([wanted.name]))[wanted.name]}
+        return wanted.partitions in (-1, count) and all(
+            options.get(name) == value for name, value in wanted.configs.items() if value is not None
+        )
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and their data. All are tried; then the first error is raised."""
         request = delete_topics.Request(topic_names=list(names), timeout_ms=self.timeout_ms)
-        answer = await self._ask_controller(
+        answer, was_lost = await self._change(
             request, lambda answer: (each.error_code for each in answer.responses), NAMES_UP_TO
         )
         for name in names:
             self.client.topics.pop(name, None)
         for each in answer.responses:
+            if was_lost and each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
             if each.error_code in NO_TOPIC:
                 raise no_topic(each.name)
             _raise_first([(f"topic {each.name}", each.error_code, each.error_message)])
@@ -190,8 +218,16 @@ class Admin:
         wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
         request = create_partitions.Request(topics=[wanted], timeout_ms=self.timeout_ms, validate_only=validate_only)
         async with self.client.operation(f"growing topic {topic} to {count} partitions", self.timeout_ms) as operation:
-            answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.results))
-            _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
+            answer, was_lost = await self._change(request, lambda answer: (each.error_code for each in answer.results))
+            failed = [each for each in answer.results if each.error_code]
+            if (
+                was_lost
+                and not validate_only
+                and [each.error_code for each in failed] == [ErrorCode.INVALID_PARTITIONS]
+            ):
+                await self.client.refresh_metadata([topic])
+                failed = [] if len(self.client.partitions(topic)) == count else failed
+            _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in failed)
             while not validate_only:
                 await self.client.refresh_metadata([topic])
                 if len(self.client.partitions(topic)) >= count:
@@ -395,7 +431,9 @@ class Admin:
         async with self.client.operation("deletion of groups", self.timeout_ms):
             for name in names:
                 request = delete_groups.Request(groups_names=[name])
-                await self._ask_coordinator(name, request, 2, lambda answer: answer.results)
+                await self._ask_coordinator(
+                    name, request, 2, lambda answer: answer.results, done=ErrorCode.GROUP_ID_NOT_FOUND
+                )
 
     async def _ask_coordinator(
         self,
@@ -403,16 +441,24 @@ class Admin:
         message: Any,
         most_version: int | None,
         results: Callable[[Any], Sequence[Any]],
-        key_type: int = GROUP_KEY,
+        done: int | None = None,
     ) -> Any:
-        """Return the only result of the answer. Retries while the coordinator is unavailable, loads or moves."""
-        found, _ = await self._asked(Coordinator(self.client, key, key_type=key_type), message, most_version, results)
+        """Return the only result of the answer. Retries while the coordinator is unavailable, loads or moves. done: the
+        error that says so of a request which an attempt whose answer was lost may have done."""
+        coordinator = Coordinator(self.client, key, key_type=GROUP_KEY)
+        found, _ = await self._asked(coordinator, message, most_version, results, done)
         return found
 
     async def _asked(
-        self, coordinator: Coordinator, message: Any, most_version: int | None, results: Callable[[Any], Sequence[Any]]
+        self,
+        coordinator: Coordinator,
+        message: Any,
+        most_version: int | None,
+        results: Callable[[Any], Sequence[Any]],
+        done: int | None = None,
     ) -> tuple[Any, int]:
         """The only result of the answer, and the node that gave it."""
+        was_lost = False
         what = f"{type(message).API.name} of {coordinator.name}"
         async with self.client.operation(what, self.timeout_ms) as operation:
             while True:
@@ -420,11 +466,12 @@ class Admin:
                     node = await coordinator.find(self.timeout_ms)
                     [one] = results(await coordinator.ask(message, most_version=most_version))
                     coordinator.heard(one.error_code)
-                    if not one.error_code:
+                    if not one.error_code or (was_lost and one.error_code == done):
                         return one, node
                     error: KafkaError | ClientError = KafkaError.of(one.error_code, coordinator.name)
                 except ClientError as failed:
                     error = failed
+                    was_lost = was_lost or isinstance(failed, ConnectionLost)
                 await operation.again(error)
 
     # --- Transactions -------------------------------------------------------------------------------
@@ -556,8 +603,9 @@ class Admin:
             voter_directory_id=directory_id,
             listeners=[add_raft_voter.Listener(name=name, host=host, port=port) for name, host, port in endpoints],
         )
-        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
-        _raise_first([(f"voter {node_id}", answer.error_code, answer.error_message)])
+        answer, was_lost = await self._change(request, lambda answer: [answer.error_code])
+        if not was_lost or answer.error_code != ErrorCode.DUPLICATE_VOTER:
+            _raise_first([(f"voter {node_id}", answer.error_code, answer.error_message)])
 
     async def remove_voter(self, node_id: int) -> None:
         """Take a controller out of the metadata quorum (KIP-853). Raises KafkaError: VOTER_NOT_FOUND,
@@ -572,18 +620,21 @@ class Admin:
         request = remove_raft_voter.Request(
             cluster_id=None, voter_id=node_id, voter_directory_id=voters[node_id].replica_directory_id
         )
-        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
-        _raise_first([(f"voter {node_id}", answer.error_code, answer.error_message)])
+        answer, was_lost = await self._change(request, lambda answer: [answer.error_code])
+        if not was_lost or answer.error_code != ErrorCode.VOTER_NOT_FOUND:
+            _raise_first([(f"voter {node_id}", answer.error_code, answer.error_message)])
 
     async def unregister_controller(self, node_id: int) -> bool:
         """Remove the registration of a controller that will not come back; whether the cluster can (Kafka from 4.4 on),
         and there was one."""
         request = unregister_controller.Request(controller_id=node_id)
         try:
-            answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+            answer, was_lost = await self._change(request, lambda answer: [answer.error_code])
         except UnsupportedVersion:
             return False
-        if answer.error_code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CONTROLLER_ID_NOT_REGISTERED):
+        if answer.error_code == ErrorCode.CONTROLLER_ID_NOT_REGISTERED:
+            return was_lost
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             return False
         _raise_first([(f"controller {node_id}", answer.error_code, answer.error_message)])
         return True
@@ -591,8 +642,9 @@ class Admin:
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove a broker that will not come back from the cluster. Raises KafkaError: BROKER_ID_NOT_REGISTERED."""
         request = unregister_broker.Request(broker_id=broker_id)
-        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
-        _raise_first([(f"broker {broker_id}", answer.error_code, answer.error_message)])
+        answer, was_lost = await self._change(request, lambda answer: [answer.error_code])
+        if not was_lost or answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
+            _raise_first([(f"broker {broker_id}", answer.error_code, answer.error_message)])
 
     async def features(self) -> dict[str, FeatureLevels]:
         """The features of the cluster, by name (KIP-584): those finalized, and those that a broker supports."""

@@ -17,6 +17,7 @@ from isthmus.protocol.messages import (
     alter_partition_reassignments,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_topics,
     elect_leaders,
     incremental_alter_configs,
@@ -28,6 +29,8 @@ from tests.leftovers import no_leftovers
 from tests.running import run_by
 from tests.simulation.product import BrokerHost
 from tests.simulation.runner import Simulation, run_checked
+
+LOSABLE = (create_topics.Request, create_partitions.Request, delete_groups.Request, delete_topics.Request)
 
 
 def with_broker(test: Callable[[Client, Admin, BrokerHost], Coroutine[Any, Any, None]]) -> None:
@@ -85,6 +88,43 @@ async def test_topics_are_made_known_grown_and_deleted(client: Client, admin: Ad
             assert told.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
     with pytest.raises(KafkaError, match=r"Topic name is invalid: '\.\.' is not allowed"):
         await Consumer(client, "g").subscribe([".."])
+
+
+@run_by(with_broker)
+async def test_what_an_attempt_whose_answer_was_lost_has_done_is_done(
+    client: Client, admin: Admin, _: BrokerHost, /
+) -> None:
+    real, lost = client.request, set[type]()
+
+    async def request(message: Any, *given: Any, **options: Any) -> Any:
+        answer = await real(message, *given, **options)
+        if not isinstance(message, LOSABLE) or type(message) in lost:
+            return answer
+        lost.add(type(message))
+        raise ConnectionLost("the answer was lost")
+
+    client.request = request  # type: ignore[method-assign]
+    await admin.create_topics([NewTopic("a", 2, configs={"retention.ms": "1000"}), NewTopic("b")])
+    await admin.create_partitions("a", 3)
+    await admin.delete_topics(["b"])
+    await admin.alter_group_offsets("g", {TopicPartition("a", 0): 0})
+    await admin.delete_groups(["g"])
+    assert {each.__module__.rpartition(".")[2] for each in lost} == {
+        "create_topics",
+        "create_partitions",
+        "delete_groups",
+        "delete_topics",
+    }
+    # Another one's topic of this name is no success, whatever was lost.
+    for other in (NewTopic("a", 2), NewTopic("a", 3, configs={"retention.ms": "1"})):
+        lost.clear()
+        with pytest.raises(KafkaError, match="topic a") as told:
+            await admin.create_topics([other])
+        assert told.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    lost.clear()
+    with pytest.raises(KafkaError, match="topic a"):
+        await admin.create_partitions("a", 2)
+    assert client.partitions("a") == [0, 1, 2]
 
 
 @run_by(with_broker)
