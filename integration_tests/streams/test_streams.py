@@ -179,8 +179,7 @@ def test_kills_restarts_and_a_second_worker_leave_exact_tables(case: Case, guara
                 async def look() -> bool:
                     return await case.done(client) >= total * part
 
-                # Who is alone waits for a session of 10 s, and for 30 s if a commit was under way that nobody knows of.
-                await until(look, f"{part:.0%} counted", 60.0)
+                await until(look, f"{part:.0%} counted", 60.0)  # who is alone waits for a session of 10 s
 
             await past(0.1)
             assert await case.done(client) < total * 0.9
@@ -234,6 +233,33 @@ def test_rows_of_a_transaction_that_was_not_committed_do_not_count(case: Case) -
                 await case.exact(client)
                 assert second.end() == 0, second.log
             await zombie.close()
+
+    run(scenario())
+
+
+def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that_comes(case: Case) -> None:
+    """Else it would wait for the timeout of their transaction, here longer than the test."""
+
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            await case.produce(client, 6_000)
+            with case.worker().ready() as first:
+                await case.exact(client)
+                assert first.end() == 0, first.log
+            killed, other = f"{case.name}-{'0f' * 16}", f"{case.name}-other-{'0f' * 16}"  # of this app, and of another
+            for transactional_id, topic in ((killed, f"{case.name}-counts-changelog"), (other, f"{case.name}.out")):
+                producer = Producer(client, transactional_id=transactional_id, transaction_timeout_ms=600_000)
+                await producer.start()
+                await producer.begin_transaction()
+                await producer.send(topic, b"1", b'{"bytes":"k1"}', partition=0)
+            assert (await Admin(client).describe_transaction(killed)).state == "Ongoing"
+            with case.worker().ready() as second:
+                await case.produce(client, 3_000)
+                await case.exact(client)
+                assert second.end() == 0, second.log
+            assert f"what {killed} had open is aborted" in second.log
+            assert (await Admin(client).describe_transaction(other)).state == "Ongoing"
 
     run(scenario())
 

@@ -14,11 +14,12 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...client import Acknowledged, Client, Consumer, Producer, RecordMetadata, TopicPartition
+from ...client import Acknowledged, Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.committed import NOT_THIS_MEMBER
 from ...client.errors import (
     BufferFull,
@@ -51,6 +52,8 @@ log = logging.getLogger("isthmus.streams")
 
 FENCED_MAX = 3  # in a row, before that counts as another worker of the same name
 OUTPUTS_MAX = 100_000  # unacknowledged outputs before an agent that sends waits for them
+UNNAMED = "[0-9a-f]{32}"  # what a worker is called that nobody gave a name
+ONGOING = "Ongoing"  # what Kafka calls a transaction that is open
 PORTION_ROWS, PORTION_BYTES = 5_000, 1 << 20  # of a changelog, that a producer is given at once
 CHANGELOG_COMPRESSION = "lz4"
 
@@ -112,6 +115,7 @@ class Commits:
         self._outputs_within: Outputs | None = None  # of the transactional producer
         self._transactional: Producer | None = None  # from the first transaction on
         self._starting = asyncio.Lock()
+        self._has_transactions = False
         self._beside: dict[asyncio.Task[None], None] = {}  # what ends the transactions of others
         self._is_open = False  # a transaction is
         self._ending: asyncio.Future[None] | None = None  # while a commit is under way
@@ -126,6 +130,7 @@ class Commits:
         """has_transactions: the app will have them. What a worker of this name, which was killed, has open is aborted
         now then, and not with the first one."""
         await self._plain.start()
+        self._has_transactions = has_transactions
         if has_transactions:
             self._do_beside(self._take_over())
 
@@ -139,6 +144,23 @@ class Commits:
         timeout. One that lives would be refused by the group."""
         for each in transactional_ids:
             self._do_beside(self._end_other(each))
+
+    def end_unnamed(self, living: Callable[[], Collection[str]]) -> None:
+        """Of workers without a name that were killed while nobody else was in the group: no other worker has their
+        names again, nor was told of them. living: the transactional ids of all that are in the group."""
+        if self._has_transactions:
+            self._do_beside(self._end_unnamed(living))
+
+    async def _end_unnamed(self, living: Callable[[], Collection[str]]) -> None:
+        try:
+            found = await Admin(self.client).list_transactions(states=[ONGOING])
+        except (KafkaError, ClientError) as error:
+            log.info("app %s: what killed workers have open ends after its timeout: %s", self.app.id, error)
+            return
+        is_unnamed = re.compile(re.escape(self.app.id) + "-" + UNNAMED)
+        for each in found:
+            if is_unnamed.fullmatch(each.transactional_id) and each.transactional_id not in living():
+                await self._end_other(each.transactional_id)
 
     async def _end_other(self, transactional_id: str) -> None:
         producer = Producer(self.client, transactional_id=transactional_id, transaction_timeout_ms=self._timeout_ms)

@@ -670,7 +670,10 @@ class StreamWorker:
                     name,
                 )
         self.commits.end_others(to_end(self.told, told, self.commits.transactional_id))
+        is_first = not self.told.writers and min(told.writers, default="") == self.commits.transactional_id
         self.told = told
+        if is_first:  # perhaps all that were there before were killed
+            self.commits.end_unnamed(lambda: self.told.writers)
         if not told.is_current:
             self.consumer.request_rejoin()
 
