@@ -521,6 +521,12 @@ class Consumer:
             places[tp] = Committed(offset, epoch if offset == at else -1)
         await commit_offsets(membership, places, self._subscribed, timeout_ms)
 
+    @property
+    def member_id(self) -> str:
+        """As its group knows it: in a group of KIP-848 from the beginning, in a classic one once it has joined. Else
+        empty."""
+        return "" if self._membership is None else self._membership.member_id
+
     def group_metadata(self) -> GroupMetadata:
         """This consumer as its group knows it now, for a producer that commits its offsets in a transaction. Raises
         ClientError without a group_id, and KafkaError UNKNOWN_MEMBER_ID, as `commit`, if the group has removed it."""

@@ -237,7 +237,10 @@ def test_rows_of_a_transaction_that_was_not_committed_do_not_count(case: Case) -
     run(scenario())
 
 
-def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that_comes(case: Case) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that_comes(
+    case: Case, protocol: str
+) -> None:
     """Else it would wait for the timeout of their transaction, here longer than the test."""
 
     async def scenario() -> None:
@@ -254,7 +257,7 @@ def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that
                 await producer.begin_transaction()
                 await producer.send(topic, b"1", b'{"bytes":"k1"}', partition=0)
             assert (await Admin(client).describe_transaction(killed)).state == "Ongoing"
-            with case.worker().ready() as second:
+            with case.worker(group_protocol=protocol).ready() as second:
                 await case.produce(client, 3_000)
                 await case.exact(client)
                 assert second.end() == 0, second.log

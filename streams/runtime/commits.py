@@ -145,21 +145,22 @@ class Commits:
         for each in transactional_ids:
             self._do_beside(self._end_other(each))
 
-    def end_unnamed(self, living: Callable[[], Collection[str]]) -> None:
-        """Of workers without a name that were killed while nobody else was in the group: no other worker has their
-        names again, nor was told of them. living: the transactional ids of all that are in the group."""
+    def end_unnamed(self, living: Callable[[], Awaitable[Collection[str]]]) -> None:
+        """Of workers without a name that were killed, where nobody was told of them: no other worker has their names
+        again. living: the transactional ids of all that are in the group."""
         if self._has_transactions:
             self._do_beside(self._end_unnamed(living))
 
-    async def _end_unnamed(self, living: Callable[[], Collection[str]]) -> None:
+    async def _end_unnamed(self, living: Callable[[], Awaitable[Collection[str]]]) -> None:
         try:
             found = await Admin(self.client).list_transactions(states=[ONGOING])
+            there = await living()  # only then: whoever is in the group had not begun, or is among them
         except (KafkaError, ClientError) as error:
             log.info("app %s: what killed workers have open ends after its timeout: %s", self.app.id, error)
             return
         is_unnamed = re.compile(re.escape(self.app.id) + "-" + UNNAMED)
         for each in found:
-            if is_unnamed.fullmatch(each.transactional_id) and each.transactional_id not in living():
+            if is_unnamed.fullmatch(each.transactional_id) and each.transactional_id not in there:
                 await self._end_other(each.transactional_id)
 
     async def _end_other(self, transactional_id: str) -> None:

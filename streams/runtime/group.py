@@ -10,13 +10,15 @@ task reads several topics. Otherwise the cluster's first assignor is used: `unif
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ...client import Client, Consumer, TopicPartition
+from ...client import Admin, Client, Consumer, TopicPartition
 from ...client.joining import CONSUMER
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import uuid_from_str
 from ..api.app import App
 from ..engine.task import TaskId
 from ..engine.topology import Topology
@@ -62,6 +64,21 @@ def new_consumer(app: App, client: Client, topology: Topology, assignor: TaskAss
         session_timeout_ms=round(conf.broker_session_timeout * 1000),
         heartbeat_interval_ms=round(conf.broker_heartbeat_interval * 1000),
     )
+
+
+def name_of(consumer: Consumer) -> str | None:
+    """Of a worker that nobody gave one, in a group of KIP-848: what the group knows it by. None in a classic group."""
+    return uuid_from_str(consumer.member_id).hex() if consumer.member_id else None
+
+
+async def writers_without_a_name(app_id: str, client: Client) -> set[str]:
+    """The transactional ids of the workers without a name that a group of KIP-848 has now."""
+    [group] = await Admin(client).describe_consumer_groups([app_id])
+    found = set[str]()
+    for member in group.members:
+        with contextlib.suppress(ValueError):  # else it is no worker of this package
+            found.add(f"{app_id}-{uuid_from_str(member.member_id).hex()}")
+    return found
 
 
 def tell_what_is_not_there(app: App) -> None:

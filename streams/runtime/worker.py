@@ -47,7 +47,7 @@ from .datacenters import Datacenters
 from .dead_letters import write_dead_letter
 from .failed import Failed, FailedTasks
 from .global_tables import GlobalTables
-from .group import Split, new_consumer, refusal, tell_what_is_not_there
+from .group import Split, name_of, new_consumer, refusal, tell_what_is_not_there, writers_without_a_name
 from .lane import BATCH_S, Lane, LeftOut
 from .layout import Layout
 from .purging import Purge
@@ -78,13 +78,13 @@ class StreamWorker:
         self.client = client
         self.runtime = runtime or system()
         self._given_name = name
-        self.name = name or app.conf.consumer_group_instance_id or self.runtime.uuid().hex()
         self._state: State | None = None  # from the start on
         self.topics = AppTopics(app, client)
         self._specs = app.all_tables()
         self.running: dict[TaskId, TaskRun] = {}
         self._assignor = TaskAssignor(self.layout.topology, app.standby_replicas, self._here, self._is_told)
         self.consumer = new_consumer(app, client, self.layout.topology, self._assignor)
+        self.name = name or app.conf.consumer_group_instance_id or name_of(self.consumer) or self.runtime.uuid().hex()
         self._split = Split(app.id)
         self.datacenters = Datacenters(app.id)
         self.global_tables: GlobalTables | None = None  # from `start` on, if the app has any
@@ -629,6 +629,8 @@ class StreamWorker:
         self.topics.look()  # `run` lays the app out again if they have grown
         self._begin_held()
         self._keep_copies(self.told.copies)
+        if partitions and self.app.conf.group_protocol == CONSUMER:
+            self.commits.end_unnamed(partial(writers_without_a_name, self.app.id, self.client))
         await tell(self.app.on_partitions_assigned, set(partitions))
 
     def _begin_held(self, leaving: Collection[TaskId] = ()) -> None:
@@ -673,9 +675,12 @@ class StreamWorker:
         is_first = not self.told.writers and min(told.writers, default="") == self.commits.transactional_id
         self.told = told
         if is_first:  # perhaps all that were there before were killed
-            self.commits.end_unnamed(lambda: self.told.writers)
+            self.commits.end_unnamed(self._told_writers)
         if not told.is_current:
             self.consumer.request_rejoin()
+
+    async def _told_writers(self) -> Collection[str]:
+        return self.told.writers
 
     def _keep_copies(self, wanted: Iterable[TaskId]) -> None:
         """Have copies of these tasks, but not of those that run here, nor of what the present layout does not have: a

@@ -11,6 +11,9 @@ from isthmus.streams.runtime.group import SPLIT_S, Split, refusal
 from isthmus.streams.runtime.worker import StreamWorker
 from tests.running import in_loop, run_by
 
+from .fakes import Journal
+from .world import Group
+
 
 def app_of(protocol: str, *topics: str) -> App:
     app = App("app", group_protocol=protocol)
@@ -37,7 +40,9 @@ async def test_tasks_of_several_topics_need_an_assignor_that_keeps_them_together
     monkeypatch, protocol, topics, protocol_given, assignor
 ):
     given = []
-    monkeypatch.setattr(group_module, "Consumer", lambda *_, **options: given.append(options))
+    monkeypatch.setattr(
+        group_module, "Consumer", lambda *_, **options: given.append(options) or Group(Journal(monkeypatch))
+    )
     StreamWorker(app_of(protocol, *topics), Client("127.0.0.1:1"))
     [options] = given
     assert options.get("group_protocol") == protocol_given

@@ -36,6 +36,8 @@ GONE = KafkaError.of(ErrorCode.ILLEGAL_GENERATION, "app")
 class Group:
     """Stands for the consumer: its partitions change, and have records, as the test says."""
 
+    member_id = ""
+
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.positions: dict[TopicPartition, int | None] = {}
