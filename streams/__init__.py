@@ -16,6 +16,7 @@ Where to look:
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .api import absent
@@ -104,6 +105,8 @@ _LATER = {  # loaded when it is used
     "TestRecord": ("driver", "TestRecord"),
     "Worker": ("command.embedded", "Worker"),
 }
+
+sys.meta_path.append(absent.Modules())
 
 if not TYPE_CHECKING:
     _missing = absent.of_module("package", __all__)

@@ -9,6 +9,7 @@ from .command.context import AppCommand
 
 Command = AppCommand
 
+__path__ = ()  # so that `absent.Modules` is asked for Faust's modules below this one
 __all__ = ["AppCommand", "Command", "argument", "option"]
 
 if not TYPE_CHECKING:

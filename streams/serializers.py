@@ -7,6 +7,7 @@ from .api.schema import Schema
 from .engine import codecs
 from .engine.codecs import Codec
 
+__path__ = ()  # so that `absent.Modules` is asked for Faust's modules below this one
 __all__ = ["Codec", "Schema", "codecs"]
 
 if not TYPE_CHECKING:

@@ -28,6 +28,7 @@ from .models import FieldDescriptor as FieldDescriptorT
 from .models import Model as ModelT
 from .models import ModelOptions
 
+__path__ = ()  # so that `absent.Modules` is asked for Faust's modules below this one
 __all__ = [
     "TP",
     "AgentT",

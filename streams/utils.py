@@ -2,4 +2,5 @@
 
 from .api.ids import uuid
 
+__path__ = ()  # so that `absent.Modules` is asked for Faust's modules below this one
 __all__ = ["uuid"]

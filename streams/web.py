@@ -29,6 +29,7 @@ from .api.web import (
 if TYPE_CHECKING:
     from aiohttp.web import Request, Response
 
+__path__ = ()  # so that `absent.Modules` is asked for Faust's modules below this one
 __all__ = [
     "AuthenticationFailed",
     "Blueprint",

@@ -10,6 +10,7 @@ import difflib
 import dis
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
 
@@ -88,6 +89,22 @@ ABSENT: dict[str, dict[str, str]] = {
         "SlidingWindow": "app.stream(topic).sliding(size), a step of pipelines",
         "Window": "HoppingWindow, or TumblingWindow",
         "exceptions": "errors are in the package: StreamsError, AppError, RecordError",
+        **{
+            module: f"its names are in the package: from isthmus.streams import {name}"
+            for module, name in (
+                ("agents", "Agent"),
+                ("app", "App"),
+                ("channels", "Channel"),
+                ("events", "Event"),
+                ("streams", "Stream"),
+                ("tables", "Table"),
+                ("topics", "Topic"),
+                ("windows", "TumblingWindow"),
+                ("worker", "Worker"),
+            )
+        },
+        "auth": _CREDENTIALS,
+        "joins": _JOINS,
         "stores": "name one by store='memory://' or 'rocksdb://', of the app or a table",
     },
     "App": {
@@ -402,6 +419,7 @@ OF_KAFKA_STREAMS: dict[str, dict[str, str]] = {
 
 _FROM = dis.opmap["IMPORT_FROM"]
 MODULES = ("contrib", "contrib.asgi", "web", "cli", "serializers", "models", "types")
+FLAT = ("cli", "contrib", "models", "serializers", "types", "utils", "web")  # have modules below them in Faust
 SERVICES = ("App", "Agent", "Stream", "Table", "Service", "Worker")  # which are services in Faust
 
 
@@ -428,6 +446,23 @@ def of_module(of: str, known: Sequence[str]) -> Callable[[str], NoReturn]:
         raise AttributeError(message)
 
     return missing
+
+
+class Modules(MetaPathFinder):
+    """Asked last, so for modules that are not there. One that Faust has, too, says what to use instead: as names do."""
+
+    package = "isthmus.streams"
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raises ModuleNotFoundError."""
+        if not name.startswith(f"{self.package}."):
+            return
+        module, _, below = name.removeprefix(f"{self.package}.").partition(".")
+        if module in ABSENT["package"]:
+            raise ModuleNotFoundError(said("package", module), name=name)
+        if below and module in FLAT:
+            told = f"there is no module {name}: what there is of Faust's names is in {self.package}.{module}"
+            raise ModuleNotFoundError(told, name=name)
 
 
 def missing_of_step(step: object, name: str) -> NoReturn:

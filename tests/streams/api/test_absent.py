@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,28 @@ def test_an_attribute_that_faust_has_says_what_to_use() -> None:
         _ = agent.supervisor
     with pytest.raises(AttributeError, match=r"isthmus.streams has no livecheck, which Faust has: test"):
         _ = package.livecheck
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("exceptions", "has no exceptions, which Faust has: errors are in the package: StreamsError"),
+        ("livecheck", "test an app with TestDriver"),
+        ("sensors.monitor", "metrics of a worker are at /metrics"),
+        ("tables.table", "its names are in the package: from isthmus.streams import Table"),
+        ("types.models", "no module isthmus.streams.types.models: what there is of Faust's names is in isthmus.str"),
+        ("utils.cron", "is in isthmus.streams.utils"),
+    ],
+)
+def test_a_module_that_faust_has_says_what_to_use(module: str, said: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=re.escape(said)):
+        importlib.import_module(f"isthmus.streams.{module}")
+
+
+def test_other_modules_that_are_not_there_are_pythons_to_tell_of() -> None:
+    for name in ("isthmus.streams.nothing", "isthmus.nothing", "isthmus.streams.api.tables.nothing"):
+        with pytest.raises(ModuleNotFoundError, match="No module named"):
+            importlib.import_module(name)
 
 
 def test_what_is_imported_says_what_to_use() -> None:
