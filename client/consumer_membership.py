@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.primitives import uuid_to_str
 from .cluster import Client
 from .consumer_member import ConsumerMember, Phase
 from .coordinator import Coordinator
@@ -35,7 +35,7 @@ class ConsumerMembership:
         server_assignor: str | None = None,
         rack: str = "",
     ) -> None:
-        member_id = base64.urlsafe_b64encode(client.runtime.uuid()).rstrip(b"=").decode()
+        member_id = uuid_to_str(client.runtime.uuid())
         self.client = client
         self.group_id = group_id
         self.instance_id = instance_id
