@@ -158,9 +158,9 @@ class AgentRun:
         event = self.work.current
         return f"at {event.topic}-{event.partition} offset {event.offset}" if event else "before any event"
 
-    async def stop(self) -> None:
+    async def stop(self) -> bool:
         """Cancel the agent. If it does not end, for example because of a bare `except`, it is left alone and gets no
-        more events."""
+        more events. Returns whether it has ended."""
         self._runner.cancel()
         await asyncio.wait([self._runner], timeout=STOP_S)
         if not self._runner.done():
@@ -172,6 +172,7 @@ class AgentRun:
             )
         elif not self._runner.cancelled():
             self._runner.exception()  # else asyncio logs it as never retrieved
+        return self.has_ended
 
 
 def described(error: BaseException, function: Callable[..., object]) -> str:
@@ -219,6 +220,6 @@ class Readers:
         for run in self.runs:
             run.check()
 
-    async def stop(self) -> None:
-        for run in self.runs:
-            await run.stop()
+    async def stop(self) -> bool:
+        """Whether all have ended."""
+        return all([await run.stop() for run in self.runs])

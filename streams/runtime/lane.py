@@ -445,9 +445,9 @@ class Lane:
         for chained in self.chained:
             chained.chain.save()
 
-    async def stop(self) -> None:
-        for each in self.all_readers:
-            await each.stop()
+    async def stop(self) -> bool:
+        """Whether all agents have ended."""
+        return all([await each.stop() for each in self.all_readers])
 
 
 def _waited(chained: Chained) -> frozenset[str]:

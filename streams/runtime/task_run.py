@@ -97,9 +97,9 @@ class TaskRun:
         for lane in self.lanes:
             lane.before_checkpoint()
 
-    async def stop(self) -> None:
-        for lane in self.lanes:
-            await lane.stop()
+    async def stop(self) -> bool:
+        """Whether all agents have ended."""
+        return all([await lane.stop() for lane in self.lanes])
 
 
 def apart(parts: Parts) -> list[tuple[frozenset[str], Parts]]:

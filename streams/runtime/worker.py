@@ -778,14 +778,15 @@ class StreamWorker:
             await self._process_round(leaving)
 
     async def _end(self, id: TaskId, is_clean: bool = False) -> None:
-        """Stop a task that runs or is being restored. is_clean: its tables have nothing that is not committed."""
+        """Stop a task that runs or is being restored. is_clean: its tables had nothing that is not committed."""
         await self._restoring.end(id)
         if (run := self.running.pop(id, None)) is not None:
             run.task.is_over = True
             self._behind = {tp: each for tp, each in self._behind.items() if each is not run}
             await self._rounds.drop(run)
-            await run.stop()
-            if is_clean:
+            have_ended = await run.stop()
+            # Since then agents may have gone on with events that they had taken, or have changed rows as they ended.
+            if is_clean and have_ended and not any(store.has_changes for store in run.task.stores.values()):
                 self.copies.leave(id, run.task.stores)
             else:
                 run.task.close()

@@ -212,6 +212,10 @@ class DiskStore:
 
     # --- From changed to committed -----------------------------------------------------------------------------------
 
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changed)
+
     def take_changes(self) -> list[Change]:
         encode_key, encode_value = self.spec.encode_key, self.spec.encode_value
         changes: list[Change] = []

@@ -64,6 +64,10 @@ class MemoryStore:
         del self._rows[key]
         self._dirty[key] = None
 
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._dirty or self._rewritten)
+
     def take_changes(self) -> list[Change]:
         dirty, self._dirty = self._dirty, {}
         rewritten, self._rewritten = self._rewritten, []

@@ -47,6 +47,11 @@ class Store(Protocol):
         """KeyError if there is no row."""
         ...
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything changed since `take_changes` was called last."""
+        ...
+
     def take_changes(self) -> list[Change]:
         """What changed since this was called last. It is under way until `confirm` or `roll_back`."""
         ...

@@ -236,6 +236,38 @@ async def test_what_an_agent_sends_while_its_task_leaves_is_not_committed(monkey
     await world.end()
 
 
+@pytest.mark.parametrize("when", ["during the commit", "as it ends"])
+@run_by(in_loop)
+async def test_what_an_agent_changes_while_its_task_leaves_is_not_in_its_tables_when_it_comes_back(monkeypatch, when):
+    """Its tables stay here for a copy, or for the task itself: with what is committed, and no more."""
+
+    async def take(stream: Any) -> None:
+        try:
+            async for events in stream.take_events(2, 5.0):
+                for event in events:
+                    world.seen[event.offset % 3] = world.seen.get(event.offset % 3, 0) + 1
+        finally:
+            if when == "as it ends":
+                world.seen[0] = world.seen.get(0, 0) + 1
+
+    world = World(monkeypatch, take, interval_s=1e18)
+    clock = Clock(monkeypatch)
+    world.journal.gates["commit"] = asyncio.Event()
+    await world.start(ONE, OTHER)
+    world.group.ends = {ONE: 1, OTHER: 2}
+    await world.until(lambda: world.worker.processed_total == 3)
+    world.group.rebalance("revoke", OTHER, ONE)
+    world.group.rebalance("assign", ONE)
+    await world.until(lambda: "offsets" in world.journal.steps)
+    if when == "during the commit":
+        clock.now += 6.0  # the agent of the first goes on with what it has
+        await turns()
+    world.journal.gates["commit"].set()
+    await world.until(lambda: world.journal.steps.count("assign") == 2 and world.worker.running)
+    assert dict(world.worker.stores("seen")[0].rows) == {}
+    await world.end()
+
+
 @pytest.mark.parametrize("guarantee", [ALO, EOS])
 @run_by(in_loop)
 async def test_a_task_that_stays_goes_on_while_another_leaves(monkeypatch, guarantee):
@@ -355,9 +387,13 @@ async def test_an_agent_that_cannot_be_cancelled_does_not_hold_up_its_worker(mon
     world.group.rebalance("revoke", ONE)
     await world.until(lambda: "revoke" in world.journal.steps)
     assert not world.worker.running
+    world.group.rebalance("assign", ONE)
+    await world.until(lambda: world.worker.running)
+    [again] = world.worker.running.values()
     over = True
     await run.stop()
     await world.end()
+    assert again.task.stores["seen"] is not run.task.stores["seen"], "it might still have changed those"
 
 
 @pytest.mark.parametrize(("most", "within_s"), [(1_000, 1.0), (7, None)])
