@@ -278,10 +278,12 @@ async def test_a_refused_commit_counts_for_nothing_and_the_next_one_is_whole(mon
     assert ("commit",) not in world.journal.done
     assert ("abort" in world.journal.steps) == (step != "begin")
     assert world.task.stores["t"].changelog_offset == 0
+    assert not world.told, "what was read may be deleted then"
     world.journal.done.clear()
     world.work(2)
     await world.commit()
     assert world.journal.steps == ["begin", CHANGELOG, CHANGELOG, "offsets", "commit"]
+    assert world.told == [{TopicPartition("in", 2): 2}]
 
 
 @run_by(in_loop)
@@ -476,7 +478,25 @@ async def test_what_is_sent_soon_keeps_its_place_before_what_is_sent_after_it(mo
     world.work(1)
     world.send_soon(b"1")
     await world.send(b"2")
-    assert world.journal.values("out") == [b"1", b"2"]
+    world.send_soon(b"3")
+    assert world.commits.put_events(world.task, world.out, _events(b"4")) == 0  # it is sent as others are
+    await world.send(b"4")
+    assert world.journal.values("out") == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("guarantee", [ALO, EOS])
+@run_by(in_loop)
+async def test_a_task_that_has_ended_sends_nothing_more(monkeypatch, guarantee):
+    """An agent that cannot be cancelled runs on, and whoever has the task now does its events again."""
+    world = World(monkeypatch, guarantee, has_table=False)
+    await world.send(b"1")
+    world.task.is_over = True
+    assert world.commits.put_events(world.task, world.out, _events(b"2")) == 0
+    for way in (world.send, world.send_soon):
+        with pytest.raises(StreamsError, match="task in-2 has ended here"):
+            await way(b"2")  # type: ignore[misc]
+    await world.commits.begin_commit([])
+    assert world.journal.values("out") == [b"1"]
 
 
 @run_by(in_loop)

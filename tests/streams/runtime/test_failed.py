@@ -1,11 +1,15 @@
 """Records that fail: they end their task alone, which is tried again, or they are left out, or end the worker."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from isthmus.streams import RecordError
+from isthmus.streams.engine.checkpoint import Position
+from isthmus.streams.engine.task import TaskId
+from isthmus.streams.runtime.failed import FailedTasks
 from tests.running import in_loop, run_by
 
 from .fakes import TRANSACTIONAL, turns
@@ -122,3 +126,22 @@ async def test_a_dead_letter_is_in_the_transaction_that_passes_its_record(monkey
     [kind] = {each[1] for each in world.journal.done if each[0] == "send" and each[2] == "app-dead-letters"}
     assert (kind, world.created) == (TRANSACTIONAL, ["app-dead-letters"])
     await world.end()
+
+
+@run_by(in_loop)
+async def test_pauses_grow_until_what_the_task_had_failed_at_is_committed(monkeypatch):
+    """A commit of what is before it is no success."""
+    clock, failed, id = Clock(monkeypatch), FailedTasks(), TaskId("in", 0)
+
+    def committed(offset: int) -> bool:
+        run: Any = SimpleNamespace(task=SimpleNamespace(positions={"in": Position(offset)}))
+        failed.committed({id: run})
+        return id not in failed.tasks
+
+    for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
+        failed.add(id, RecordError("no"), ("in", 4))
+        assert failed.due(clock.now + pause_s - 0.1, lambda _: True) == []
+        clock.now += pause_s
+        assert failed.due(clock.now, lambda _: True) == [id]
+        assert not committed(4)
+    assert committed(5)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from isthmus.client import TopicPartition
 from isthmus.client.errors import TransactionAborted
 from isthmus.streams import App, ChangelogError, StreamsError
-from isthmus.streams.engine.checkpoint import MARKER, as_read
+from isthmus.streams.engine.checkpoint import MARKER, Marker, Position, as_read
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.runtime import changelogs as changelogs_module
@@ -49,6 +50,32 @@ async def test_a_task_goes_on_from_its_marker_or_without_tables_from_the_group(m
     world.group.ends = {ONE: 11}
     await world.until(lambda: given[-1] == 10)
     assert given == [*range(10), *range(begins_at, 11)]
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_task_goes_on_in_the_epoch_of_its_marker(monkeypatch):
+    """So a log that has lost what its tables have is noticed, though it may have grown past the offset since."""
+    world = World(monkeypatch)
+    marker = Marker("app", 1, ("seen",), {"in": Position(3, leader_epoch=7)})
+    world.journal.done.append(("send", PLAIN, CHANGELOG, MARKER, marker.encode(), 0))
+    await world.start(ONE)
+    await world.until(lambda: world.worker.running)
+    assert (world.group.positions[ONE], world.group.epochs[ONE]) == (3, 7)
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_task_begins_once_all_of_its_partitions_are_here(monkeypatch):
+    world = World(monkeypatch, reads=lambda app: app.topic("in", "more"))
+    world.client.topics["more"] = world.client.topics["in"]
+    await world.start(ONE)
+    await world.until(lambda: "assign" in world.journal.steps)
+    await turns()
+    assert not world.worker.running and not world.worker.restoring and world.group.paused == {ONE}
+    world.group.rebalance("assign", TopicPartition("more", 0))
+    await world.until(lambda: world.worker.running)
+    assert not world.group.paused
     await world.end()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from isthmus.runtime import system
 from isthmus.streams.engine.tables import DISK, TableSpec
-from isthmus.streams.runtime.state import State
+from isthmus.streams.runtime.state import State, partition_for_ever
 
 
 def test_rows_of_a_topic_that_was_made_anew_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -33,3 +35,12 @@ def test_rows_of_a_topic_that_was_made_anew_are_set_aside(tmp_path: Path, caplog
     assert len(said) == 2
     assert "0 has the rows of another changelog: id1-0, and the table's is id2-0. So the rows" in said[1]
     assert f"what was here is in {aside}" in said[1]
+
+
+def test_a_partition_of_a_topic_that_was_made_anew_has_another_name() -> None:
+    def named(topic_id: bytes | None, partition: int = 0) -> str:
+        client: Any = SimpleNamespace(topic_id=lambda topic: topic_id)
+        return partition_for_ever(client, "app-t-changelog", partition)
+
+    assert len({named(b"\1" * 16), named(b"\2" * 16), named(b"\2" * 16, 1)}) == 3
+    assert named(None) == "app-t-changelog-0", "of a cluster without ids"

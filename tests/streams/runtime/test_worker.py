@@ -12,6 +12,9 @@ from isthmus.client.errors import TransactionAborted
 from isthmus.streams.engine.event import Event
 from isthmus.streams.engine.operators.processor import ProcessorContext
 from isthmus.streams.engine.partitioning import Places
+from isthmus.streams.engine.stores.global_store import GlobalStore
+from isthmus.streams.engine.stores.memory import MemoryStore
+from isthmus.streams.engine.tables import TableSpec
 from isthmus.streams.runtime import agents as agents_module
 from isthmus.streams.runtime.worker import BETWEEN_S
 from tests.running import in_loop, run_by
@@ -190,6 +193,27 @@ async def test_an_event_in_hand_holds_up_the_commits_of_all_tasks_whose_outputs_
 
 
 @run_by(in_loop)
+async def test_a_change_of_a_global_table_is_not_committed_in_the_middle_of_its_event(monkeypatch):
+    """Which task has changed it is not known, so that the commit waits for all."""
+    world, stuck = stuck_world(monkeypatch, ALO)
+    clock = Clock(monkeypatch)
+    await until_stuck(world, stuck)
+    spec = TableSpec("g", is_global=True)
+    store = GlobalStore(spec, [MemoryStore(spec)], lambda key: 0)
+    world.worker.commits.global_stores = {"g": store}
+    store.set("k", 1)  # as the agent has that is stuck
+    clock.now, world.worker._commit_at = 100.0, 50.0
+    world.group.ends[OTHER] = 12
+    await world.until(lambda: world.processed(1) == 12)
+    await turns(100)
+    assert world.journal.committed("app-g-changelog") == [] and world.position(1) == 2
+    stuck.go_on.set()
+    await world.until(lambda: (world.position(0), world.position(1)) == (5, 12))
+    assert (b'"k"', b"1") in world.journal.committed("app-g-changelog")
+    await world.end()
+
+
+@run_by(in_loop)
 async def test_a_batch_that_cannot_be_read_holds_its_task_alone(monkeypatch):
     """Also where its keys are looked at, since they must be where they belong."""
     world = World(monkeypatch)
@@ -364,6 +388,30 @@ async def test_after_a_refused_commit_all_tasks_do_their_work_again(monkeypatch,
     assert (world.table(0), world.table(1)) == (counted(8), counted(9))
     if guarantee == EOS:
         assert sorted(int(value) for _, value in world.journal.committed("out")) == sorted([*range(8), *range(9)])
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_what_an_agent_sends_while_another_one_ends_after_a_refused_commit_is_undone(monkeypatch):
+    ends, sent = asyncio.Event(), []
+
+    async def forward(stream: Any) -> None:
+        try:
+            async for event in stream.events():
+                if event.partition == 1:
+                    await ends.wait()
+                await world.out.send(key=None, value=f"{event.partition}-{event.offset}")
+                sent.append(event)
+        finally:
+            ends.set()
+            await turns()
+
+    world = World(monkeypatch, forward, guarantee=EOS, has_table=False)
+    world.journal.fails["commit"] = [TransactionAborted("by its timeout")]
+    world.group.ends = {ONE: 1, OTHER: 1}
+    await world.start(ONE, OTHER)
+    await world.until(lambda: (world.position(0), world.position(1)) == (1, 1))
+    assert len(sent) == 4 and sorted(world.journal.committed("out")) == [(None, b'"0-0"'), (None, b'"1-0"')]
     await world.end()
 
 

@@ -42,6 +42,7 @@ class Group:
         self.journal = journal
         self.positions: dict[TopicPartition, int | None] = {}
         self.paused: set[TopicPartition] = set()
+        self.epochs: dict[TopicPartition, int] = {}  # of the record before the position
         self.ends: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
         self.coming: list[Callable[[], Any]] = []  # rebalances, each in a poll
@@ -102,7 +103,7 @@ class Group:
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         assert tp in self.positions
-        self.positions[tp] = offset
+        self.positions[tp], self.epochs[tp] = offset, leader_epoch
 
     async def committed(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         self.journal.done.append(("committed",))
