@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from isthmus.client import TopicPartition
 from isthmus.client.assignors import Member
 from isthmus.streams.engine.task import TaskId
 from isthmus.streams.engine.topology import Reader, Topology
@@ -87,3 +88,30 @@ def test_one_of_those_that_stay_ends_what_those_that_are_gone_have_open() -> Non
     assert to_end(all_three, two, "app-b") == ["app-a"] and to_end(all_three, two, "app-c") == []
     assert to_end(two, one, "app-c") == ["app-b"]
     assert to_end(one, again, "app-c") == [] == to_end(Told(), all_three, "app-a") == to_end(all_three, Told(), "app-a")
+
+
+def test_a_task_s_tables_are_kept_until_its_last_owner_has_given_it_up() -> None:
+    """It moves here, since they have caught up; and would be restored anew if they went meanwhile."""
+    orders = [TopicPartition("orders", number) for number in range(2)]
+    topology = Topology("app", OLD[:1])
+    runs = [TaskId("orders", number) for number in range(2)]
+    first = TaskAssignor(topology, 0, lambda: Here(tuple(runs), {}), lambda told: None)
+    second = TaskAssignor(topology, 0, lambda: Here((), dict.fromkeys(runs, 0)), lambda told: None)
+    members = {
+        "m0": Member(["orders"], owned=orders, user_data=first.user_data()),
+        "m1": Member(["orders"], user_data=second.user_data()),
+    }
+    shares = first.assign(members, COUNTS)
+    assert {id: share for id, (share, _) in shares.items()} == {"m0": {"orders": [0]}, "m1": {}}
+    assert orjson.loads(shares["m1"][1])["copies"] == [["orders", 1]]
+
+
+def test_what_was_assigned_to_other_code_is_not_current() -> None:
+    """A static member that comes back is told what the code before was."""
+    told: list[Told] = []
+    before, now = (TaskAssignor(Topology("app", OLD), 0, lambda: Here((), {}), told.append) for _ in range(2))
+    now.digests = {"orders": "2"}
+    shares = before.assign({"m0": Member(("orders", "clicks"), user_data=before.user_data())}, COUNTS)
+    for each in (before, now):
+        each.on_assignment([], shares["m0"][1])
+    assert [each.is_current for each in told] == [True, False]

@@ -48,6 +48,7 @@ async def test_tasks_of_several_topics_need_an_assignor_that_keeps_them_together
     assert options.get("group_protocol") == protocol_given
     assert options.get("server_assignor") == assignor
     assert ("assignors" in options) == (protocol == "classic")
+    assert options["auto_offset_reset"] == "none", "what is lost of an input is told, and not passed over"
 
 
 def test_what_keeps_an_app_from_such_a_group_is_said_with_the_way_out():

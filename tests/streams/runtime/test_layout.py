@@ -9,6 +9,7 @@ from isthmus.streams.driver import TestDriver
 from isthmus.streams.engine.steps import STEP_ROWS
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.task import Task, TaskId
+from isthmus.streams.errors import ChangeRefused
 from isthmus.streams.runtime.layout import Layout, between_options, reset_of
 from tests.running import in_loop, run_by
 
@@ -81,6 +82,18 @@ def test_a_table_keeps_its_size_whatever_grows():
     layout = Layout.of(new_app(), {"a": 4, "b": 4, "c": 1}, {"counts": 2})
     assert layout.tables == {"counts": 2} and not layout.direct
     assert layout.bridges == {"app-a-copartitioned": 2, "app-b-copartitioned": 2}
+
+
+def test_tables_that_were_apart_and_have_other_sizes_are_not_used_together():
+    app = App("app")
+    one, other = app.Table("one", default=int), app.Table("other", default=int)
+
+    @app.agent(app.topic("a"), tables=[one, other])
+    async def count(stream: Any) -> None: ...
+
+    assert Layout.of(app, {"a": 4}, {"one": 2, "other": 2}).tables == {"one": 2, "other": 2}
+    with pytest.raises(ChangeRefused, match="same number of partitions, and one has 2, other has 4: their keys are"):
+        Layout.of(app, {"a": 4}, {"one": 2, "other": 4})
 
 
 @run_by(in_loop)

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from isthmus.client import TopicPartition
-from isthmus.client.errors import TransactionAborted
+from isthmus.client.errors import NoOffset, TransactionAborted
 from isthmus.streams import App, ChangelogError, StreamsError
+from isthmus.streams.engine import topic_names
 from isthmus.streams.engine.checkpoint import MARKER, Marker, Position, as_read
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.runtime import changelogs as changelogs_module
 from isthmus.streams.runtime import turns as turns_module
 from isthmus.streams.runtime import worker as worker_module
+from isthmus.streams.savepoints import fence
 from tests.running import in_loop, run_by
 
 from .fakes import PLAIN, turns
@@ -62,6 +64,40 @@ async def test_a_task_goes_on_in_the_epoch_of_its_marker(monkeypatch):
     await world.start(ONE)
     await world.until(lambda: world.worker.running)
     assert (world.group.positions[ONE], world.group.epochs[ONE]) == (3, 7)
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_position_that_the_topic_does_not_have_ends_the_worker(monkeypatch):
+    world = World(monkeypatch)
+    await world.start(ONE)
+    await world.until(lambda: world.worker.running)
+
+    async def out_of_range(*_: Any) -> None:
+        raise NoOffset("in-0: offset 3 is out of range")
+
+    monkeypatch.setattr(world.group, "poll_batches", out_of_range)
+    with pytest.raises(StreamsError, match=r"in-0: offset 3 is out of range: .* Nothing is skipped"):
+        await world.until(lambda: False)
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_state_that_is_being_replaced_keeps_a_task_from_beginning(monkeypatch):
+    """It is looked for again by a member of the group: who replaces it looks for members once the fence is up."""
+    world = World(monkeypatch)
+    await world.worker.start()
+    world.client.topics[topic_names.fence("app")] = world.client.topics["in"]
+
+    async def read(client: Any, app_id: str) -> fence.Change:
+        return fence.Change(fence.RESTORE, "/saved")
+
+    monkeypatch.setattr(fence, "read", read)
+    world.running = asyncio.ensure_future(world.worker.run())
+    world.group.rebalance("assign", ONE)
+    with pytest.raises(StreamsError, match="app app: a restore of /saved is under way"):
+        await world.until(lambda: world.worker.running)
+    assert "load" not in world.journal.steps
     await world.end()
 
 

@@ -292,7 +292,7 @@ async def test_who_may_have_lost_its_tasks_answers_for_them_only_within_a_bound(
     async with serving(app, worker) as url:
         asking = f"{url}/tables/counts?key=the"
         strict = asking, f"{asking}&max_staleness_ms=11999", f"{url}/tables/counts?key=x"
-        for each in (*strict, f"{url}/tables/counts", f"{url}/mine/?key=the"):
+        for each in (*strict, f"{url}/tables/counts", f"{url}/mine/?key=the", f"{url}/mine/?key=x"):
             status, said = await asked(each)
             assert status == 503 and "has not answered this worker for 12000 ms" in said["error"]
         said = (await asked(f"{asking}&max_staleness_ms=12000"))[1]
