@@ -168,7 +168,7 @@ class Watermarks:
                     continue
                 source.state = AWAITED
                 if is_back or before <= current < at:  # else another source holds the watermark where it is
-                    current = at if alone else max(current, self._least())
+                    current = at if alone and not is_back else max(current, self._least())
             event.watermark_ms = current
         self.watermark_ms, self.stream_time_ms = current, stream_time
         return current

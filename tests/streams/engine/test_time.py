@@ -50,12 +50,27 @@ def test_what_tasks_write_is_complete_as_far_as_all_of_them_have_said() -> None:
     marks = restored()
     assert stamps_of(marks.receive([event("r", 90)])) == [-1]
     assert heard(marks, ("in", 0, 2, 20, False), ("in", 1, 2, 10, False), ("before", 0, 9, 5, False)) == [-1, 10, 10]
+    assert heard(marks, ("in", 0, 2, 5, False)) == [10]  # what it has said before is true all the same
     assert stamps_of(marks.receive([event("r", 90)])) == [10]
     assert heard(marks, ("in", 1, 2, 10, True), ("in", 1, 2, 15, False)) == [20, 20]  # idle, and back
     marks.save()
     marks = restored()
     assert heard(marks, ("in", 1, 2, 30, False), ("in", 0, 3, 40, False), ("in", 2, 3, 35, False)) == [20, 20, 30]
     assert (marks.complete("r", 99), marks.stream_time_ms) == (30, 90)  # its tasks know better
+
+
+def test_results_lack_what_tasks_went_on_without_until_it_has_come_to_where_the_others_are() -> None:
+    marks = Watermarks(["r"], upstreams={"r": {"in": 2}})
+    found = []
+    for beat in [
+        Heartbeat("in", 1, 2, 50),
+        Heartbeat("in", 0, 2, 20, True, (("nyc", 20),)),  # it reads nothing but what is excluded
+        Heartbeat("in", 0, 2, 30),
+        Heartbeat("in", 0, 2, 50),
+    ]:
+        marks.receive([Event(None, beat, 0, "r", 0, 0)])
+        found.append((marks.watermark_ms, marks.lacking))
+    assert found == [(-1, ()), (50, (("nyc", 20),)), (50, (("nyc", 30),)), (50, ())]
 
 
 def test_a_watermark_is_the_least_of_the_sources() -> None:
@@ -93,6 +108,16 @@ def test_the_first_source_that_is_back_moves_the_watermark_alone() -> None:
     assert stamps(marks, ("a", 20), ("a", 30)) == [20, 30]
 
 
+def test_a_late_event_of_an_idle_source_moves_nothing_back() -> None:
+    for sources in (["a"], ["a", "b"]):
+        marks = Watermarks(sources)
+        stamps(marks, *((each, 10) for each in sources))
+        for each in sources:
+            marks.idle(each)
+        assert stamps(marks, ("a", 4)) == [10]
+        assert (marks.watermark_ms, marks.source("a")) == (10, 10)
+
+
 def test_a_source_may_be_included_before_it_has_events() -> None:
     marks = Watermarks(["a", "b"])
     stamps(marks, ("a", 10))
@@ -112,7 +137,7 @@ def test_who_knows_that_a_source_is_complete_may_say_so() -> None:
     marks = Watermarks(["a", "b"])
     stamps(marks, ("a", 10))
     assert marks.complete("b", 8) == 8
-    assert marks.complete("b", 5) == 8
+    assert (marks.complete("b", 5), marks.source("b")) == (8, 8)
     assert stamps(marks, ("b", 3), ("b", 9)) == [8, 9]
 
 

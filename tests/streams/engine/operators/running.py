@@ -31,6 +31,7 @@ class Running:
         stores: dict[str, Store] | None = None,
         watermarks: Watermarks | None = None,
         versions: dict[str, VersionedRows] | None = None,
+        lacking: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.make = make
         self.tables = list(tables)
@@ -43,6 +44,7 @@ class Running:
         self.watermarks = watermarks or Watermarks(sources, bound_ms)
         self.context.watermark_ms = self.watermarks.watermark_ms
         self.context.stream_time_ms = self.watermarks.stream_time_ms
+        self.context.lacking = lacking
         self.operator.open(self.context)
         if isinstance(self.operator, ReadsRows):
             list(self.operator.read())
@@ -102,6 +104,7 @@ class Running:
             stores=stores,
             watermarks=self.watermarks,
             versions=versions,
+            lacking=self.context.lacking,
         )
         again.offset = self.offset
         return again

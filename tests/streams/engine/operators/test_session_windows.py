@@ -117,6 +117,14 @@ def test_a_closed_session_is_not_opened_again() -> None:
     assert windows(run.advance(100))[0] == ("a", 9, 9, 1)
 
 
+def test_an_event_of_a_session_that_is_open_is_not_late_however_early() -> None:
+    run = running(FINAL, gap=10)
+    run.send("a", "v", 8)
+    run.send("a", "v", 16)
+    assert run.send("a", "v", 5) == [] and run.late == []  # alone, it would have closed at 16
+    assert windows(run.advance(100)) == [("a", 5, 16, 3)]
+
+
 def test_sessions_close_once_though_the_task_restarts() -> None:
     run = running(FINAL, gap=10)
     for at in (0, 5, 20):

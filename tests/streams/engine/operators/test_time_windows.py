@@ -362,3 +362,35 @@ def test_what_may_have_lacked_something_is_given_again_when_it_does_not() -> Non
         run.context.lacking = (("nyc", 10),)  # still behind, but past the window
         assert [tuple(event.value) for event in run.advance(14)] == again
         assert run.advance(15) == []
+
+
+def lacking(retention_ms: int = 50) -> Running:
+    """A window of A was given, and may lack something of nyc."""
+    run = running(FINAL, 10, retention_ms=retention_ms, revises=True)
+    run.send("A", "1", 3)
+    run.context.lacking = (("nyc", 4),)
+    assert [event.value.missing for event in run.advance(10)] == [("nyc",)]
+    return run
+
+
+def test_what_may_have_lacked_something_is_given_again_after_a_restart_too() -> None:
+    again = lacking().restarted()
+    again.context.lacking = ()
+    assert [tuple(event.value) for event in again.advance(14)] == [("A", 0, 10, "0+1", 1, ())]
+
+
+def test_what_a_late_event_has_revised_when_nothing_was_lacking_is_not_given_again() -> None:
+    run = lacking()
+    run.context.lacking = ()
+    late = run.event("A", "2", 5)
+    late.watermark_ms = 10
+    [given], _ = run.operator.process(0, [late])
+    assert tuple(given.value) == ("A", 0, 10, "0+1+2", 1, ())
+    assert run.advance(14) == []
+
+
+def test_a_window_that_is_gone_is_not_given_again_when_nothing_is_lacking() -> None:
+    run = lacking()
+    assert run.advance(50) == [] and run.rows() == {}
+    run.context.lacking = ()
+    assert run.advance(51) == []
