@@ -303,6 +303,26 @@ async def test_a_window_closes_so_long_after_its_end_once_and_is_removed():
 
 
 @run_by(in_loop)
+async def test_a_value_that_is_set_does_not_open_a_window_that_has_closed():
+    closed: list[Any] = []
+    app, table = made(
+        lambda table: table.hopping(20, 10, expires=5), on_window_close=lambda key, value: closed.append((key, value))
+    )
+
+    @app.agent(app.topic("in"))
+    async def agent(stream: Any) -> None:
+        async for value in stream:
+            table["a"] = value
+
+    driver = TestDriver(app)
+    for value, at_ms in [(b"1", 9_000), (b"2", 30_000), (b"3", 19_000), (b"4", 9_000)]:
+        driver.send("in", value=value, timestamp_ms=at_ms)
+    assert closed == [(("a", (-10, 10)), 1), (("a", (0, 20)), 1)]
+    assert driver.table("t") == {("a", 10_000): 3, ("a", 20_000): 2, ("a", 30_000): 2}
+    driver.close()
+
+
+@run_by(in_loop)
 async def test_what_has_closed_stays_closed_after_a_restart():
     closed: list[Any] = []
     app = counting(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.streams.api.pipeline import Pipeline
+from isthmus.streams.engine.event import Event
 from isthmus.streams.engine.graph import Graph, Kind, Node
 from isthmus.streams.engine.topology import Reader, Topology
 from isthmus.streams.errors import AppError
@@ -61,6 +62,19 @@ def test_finals_of_small_windows_are_in_time_for_large_ones() -> None:
     run.advance(1_000)
     assert [(result.start_ms, result.value) for result in run.values("out")] == [(0, 15), (100, 14), (200, 15)]
     assert run.values("late") == []
+
+
+def test_an_end_is_complete_up_to_what_windows_still_hold_back() -> None:
+    app = Pipeline("app")
+    app.topic("in").tumbling(0.010, grace=0.005).count().final().group_by(lambda result: "all", name="by")
+    [end] = [node.name for node in app.graph.nodes.values() if node.kind is Kind.REPARTITION]
+    chain = Flowing(app).chains["in"]
+    found = []
+    for at in (3, 14, 15, 26):
+        complete_ms, *_ = chain.told(end)
+        given = chain.process("in", [Event("k", "v", at, "in", 0, at)], 0).get(end, [])
+        found.append((complete_ms, [event.timestamp_ms for event in given]))
+    assert found == [(-1, []), (-1, []), (9, [9]), (10, [19])]
 
 
 def test_branches_that_meet_again_are_in_the_order_of_their_events() -> None:

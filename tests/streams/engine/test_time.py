@@ -60,7 +60,7 @@ def test_what_tasks_write_is_complete_as_far_as_all_of_them_have_said() -> None:
 
 
 def test_results_lack_what_tasks_went_on_without_until_it_has_come_to_where_the_others_are() -> None:
-    marks = Watermarks(["r"], upstreams={"r": {"in": 2}})
+    kept: Kept = {}
     found = []
     for beat in [
         Heartbeat("in", 1, 2, 50),
@@ -68,7 +68,9 @@ def test_results_lack_what_tasks_went_on_without_until_it_has_come_to_where_the_
         Heartbeat("in", 0, 2, 30),
         Heartbeat("in", 0, 2, 50),
     ]:
+        marks = Watermarks(["r"], kept=kept, upstreams={"r": {"in": 2}})  # restarted
         marks.receive([Event(None, beat, 0, "r", 0, 0)])
+        marks.save()
         found.append((marks.watermark_ms, marks.lacking))
     assert found == [(-1, ()), (50, (("nyc", 20),)), (50, (("nyc", 30),)), (50, ())]
 

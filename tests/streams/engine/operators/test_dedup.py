@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.streams.engine.operators.dedup import Dedup
+from isthmus.streams.engine.operators.origin_dedup import OriginDedup
+from isthmus.streams.engine.origin import Copy, Origins, current_origins
 from isthmus.streams.errors import AppError, RecordError
 from tests.streams.engine.operators.running import Running, split
 
@@ -82,3 +84,14 @@ def test_no_two_results_are_near_and_none_is_missing(events: list[Any], cuts: li
     for offset in dropped:
         key, _, at = events[offset]
         assert any(key == event.key and abs(at - event.timestamp_ms) <= 10 for event in main if event.offset < offset)
+
+
+def test_a_record_whose_offset_at_its_origin_is_not_known_is_told_of_and_left_out() -> None:
+    failed: list[Exception] = []
+    run = Running(lambda: OriginDedup("once"), failed=lambda name, event, error: failed.append(error))
+    token = current_origins.set(Origins("hub", {"left": Copy("mm", "orders", keeps_offsets=False)}))
+    try:
+        assert run.send("k", "v", 0) == [] and run.rows() == {}
+    finally:
+        current_origins.reset(token)
+    assert [type(each) for each in failed] == [RecordError] and "in mm is not known" in str(failed[0])

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from isthmus.streams.api.pipeline import Pipeline
-from isthmus.streams.engine.operators.foreign_key_join import STALE, ForeignKeyResult, hash_of
+from isthmus.streams.engine.event import Event
+from isthmus.streams.engine.operators.foreign_key_join import STALE, ForeignKeyResult, hash_of, response_place
 from isthmus.streams.engine.operators.stream_join import INNER
 from isthmus.streams.engine.operators.stream_join import LEFT as LEFT_JOIN
 from isthmus.streams.engine.operators.table_sources import Change
@@ -189,6 +190,11 @@ def test_an_answer_to_what_the_row_was_before_is_dropped() -> None:
     run.stores["left"].delete("lhs1")
     run.send("lhs1", Change("new|rhs1", None), 4)
     assert run.send("lhs1", [0, 1, hash_of("new|rhs1"), "y"], 5, 1) == [] and run.rows() == {}
+
+
+def test_an_answer_goes_to_the_task_that_has_asked_as_long_as_rows_are_where_they_were() -> None:
+    answer = Event("lhs1", [2, 3, hash_of("v|rhs1"), "x"], 0, "answers", 0, 0)
+    assert [response_place(answer, count) for count in (2, 3, 4)] == [None, 2, None]
 
 
 def test_a_function_that_fails_names_operator_and_record() -> None:

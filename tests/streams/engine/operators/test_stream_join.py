@@ -174,6 +174,14 @@ def test_equal_events_are_all_joined_also_after_a_restart() -> None:
     assert [event.value for event in run.send("a", "right", 5, 1)] == ["left+right"] * 3
 
 
+def test_events_out_of_order_find_their_partners_after_a_restart() -> None:
+    run = running(INNER, 10, grace=100)
+    for at in (40, 60, 5):
+        run.send("a", f"left {at}", at)
+    run = run.restarted()
+    assert [event.value for event in run.send("a", "right", 6, 1)] == ["left 5+right"]
+
+
 def test_what_has_no_partner_is_given_once_though_the_task_restarts() -> None:
     run = running(OUTER, 10)
     run.send("a", "left", 100)

@@ -45,6 +45,14 @@ def test_each_window_of_a_key_is_held_by_itself() -> None:
     assert run.rows() == {}
 
 
+def test_updates_of_one_time_are_in_their_order_after_a_restart_whatever_their_keys() -> None:
+    run = running(5)
+    run.send("a", 1, 0)
+    run = run.restarted()
+    run.send(1, 1, 0)  # keys that cannot be compared
+    assert [event.key for event in run.advance(10)] == ["a", 1]
+
+
 def test_changes_are_joined_and_those_that_change_nothing_are_dropped() -> None:
     run = running(5)
     run.send("a", Change(1, 2), 0)

@@ -74,7 +74,7 @@ def values(run: Running, *times: int | None) -> list[Any]:
 
 def test_versions_know_what_was_true_when() -> None:
     run = Running(lambda: VersionedTableSource("t", 1_000))
-    given = changes(run, ("a", 10), ("c", 30), ("b", 20), (None, 40), ("d", 30), (None, 15))
+    given = changes(run, ("a", 10), ("c", 30), ("b", 20), (None, 15), (None, 40), ("d", 30))
     assert given == [Change(None, "a"), Change("a", "c"), Change("c", None)]
     assert values(run.restarted(), 9, 10, 15, 20, 30, 39, 40, None) == [None, "a", None, "b", "d", "d", None, None]
 

@@ -69,6 +69,11 @@ def test_a_value_that_is_changed_in_place_is_not_changed_before_it_is_set(tmp_pa
     store.get("k").append(3)
     assert store.get("k") == [1] and store.rows["k"] == [1]
     store.close()
+    store = opened(tmp_path)  # where it is read from the database
+    for _ in range(2):
+        store.get("k").append(3)
+        assert store.get("k") == [1] and store.rows["k"] == [1]
+    store.close()
 
 
 def test_iteration_goes_over_more_rows_than_are_read_at_once_and_bears_changes(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_an_own_change_hides_what_is_read_until_it_has_come_back(store: GlobalSt
     assert store.get("a") == 2
     store.confirm([Place(0, 5)])
     store.follow(1, [], 9)
+    store.follow(0, [], 5)
     assert store.get("a") == 2
     store.follow(0, [(b'"a"', b"2"), (b'"a"', b"7")], 7)  # and what another one has written since
     assert store.get("a") == 7
