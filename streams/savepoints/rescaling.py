@@ -37,6 +37,7 @@ from .plan import NewTopic, Plan, Put, marker_of, records_of, rows
 
 Encode = Callable[[Any], bytes | None]  # a key as in the records of a topic
 Place = Callable[[bytes, int], int | None]  # of a key, among so many partitions
+Mover = tuple[Encode, Place]  # of a table's rows, to where they will be
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,15 @@ class _Rescaling:
         self.topics = self._topics()
 
     def done(self) -> Rescaled:
-        encoders = {name: self._encoder(name) for name in self.kept if name in self.changed}
+        movers = {
+            name: (self._encoder(name), self._place(self.after, name)) for name in self.kept if name in self.changed
+        }
         routes = self._routes()
         return Rescaled(
             Plan(
                 self.app.id,
                 self.topics,
-                partial(self._puts, encoders, routes),
+                partial(self._puts, movers, routes),
                 self._markers(),
                 {tp: at.offset for tp, at in self._starts().items()},
             ),
@@ -331,7 +334,7 @@ class _Rescaling:
                     found.discard(key)
         return frozenset(found)
 
-    def _puts(self, encoders: Mapping[str, Encode], routes: Mapping[str, str]) -> Iterator[Put]:
+    def _puts(self, movers: Mapping[str, Mover], routes: Mapping[str, str]) -> Iterator[Put]:
         for name, topic in self.kept.items():
             spec = self.specs[name]
             if name not in self.changed:
@@ -343,11 +346,11 @@ class _Rescaling:
                 for part in topic.parts:
                     newest = dict(self._rows(part)).items()
                     there = ((key, value) for key, value in newest if value is not None)
-                    yield from self._placed(spec, topic, part, there, encoders[name])
+                    yield from self._placed(spec, topic, part, there, movers[name])
             else:
                 for part in topic.parts:
                     for some in self._chunks(part):
-                        yield from self._placed(spec, topic, part, some, encoders[name])
+                        yield from self._placed(spec, topic, part, some, movers[name])
         for name, to in routes.items():
             for part in self.saved.between[name].parts:
                 for put in records_of(self.savepoint, part, TopicPartition(to, part.partition)):
@@ -359,9 +362,9 @@ class _Rescaling:
         topic: Topic,
         part: Part,
         some: Iterable[tuple[bytes, bytes | None]],
-        encode: Encode,
+        mover: Mover,
     ) -> Iterator[Put]:
-        size, place = self._size(spec.name), self._place(self.after, spec.name)
+        size, (encode, place) = self._size(spec.name), mover
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for key, value in some:
             record_key = self._record_key(spec, key, value)

@@ -39,15 +39,16 @@ from isthmus.streams.savepoints.plan import Plan
 from isthmus.streams.savepoints.rescaling import Rescaled, rescale
 
 END_MS = 1 << 42
+OWN_HEADERS = (("own", b"1"),)
 Row = tuple[bytes | None, bytes | None]
 
 
 def part_of(folder: Path, kind: str, name: str, partition: int, rows: Iterable[Row], marker: bytes | None) -> Part:
     writer = PartWriter(folder, file_of(kind, name, partition))
     some = list(rows)
-    # A record without key and value is a heartbeat.
-    beat = Heartbeat("left", 3, 4, 8).headers
-    headers = [beat if each == (None, None) else () for each in some] if kind == "topics" else None
+    beat = Heartbeat("left", 3, 4, 8)  # a record without key and value is one, and others take one along
+    along = (*OWN_HEADERS, beat.along)
+    headers = [beat.headers if each == (None, None) else along for each in some] if kind == "topics" else None
     writer.write([9] * len(some), [key for key, _ in some], [value for _, value in some], headers)
     return writer.close(partition, marker)
 
@@ -167,9 +168,13 @@ def counting() -> App:
     return app
 
 
+def seen(watermark_ms: int, state: int) -> dict[str, Any]:
+    return {"in": {"": [watermark_ms, 2 * watermark_ms], "in": [watermark_ms, state]}}
+
+
 def counted(folder: Path, app: App, rows: list[list[Row]], **more: Any) -> Savepoint:
     markers = [
-        Marker("app", n + 3, ("counts",), {"in": Position(5 + n)}, {}, {"counts": 70 + n}).encode()
+        Marker("app", n + 3, ("counts",), {"in": Position(5 + n)}, {}, {"counts": 70 + n}, seen(60 + n, n)).encode()
         for n in range(len(rows))
     ]
     return saved_of(folder, app, {"counts": list(zip(rows, markers, strict=True))}, {"in": [5, 6, 7]}, **more)
@@ -228,8 +233,29 @@ def test_positions_are_those_of_the_inputs_and_bridges_begin_at_0(tmp_path: Path
     assert found.topics["app-counts-changelog"].partitions == found.topics[bridge].partitions == 7
     inputs = {TopicPartition("in", p): 5 + p for p in range(3)}
     assert found.offsets == inputs | {TopicPartition(bridge, p): 0 for p in range(7)}
-    want = Marker("app", 5, ("counts",), {bridge: Position(0)}, {}, {"counts": 70})
+    want = Marker("app", 5, ("counts",), {bridge: Position(0)}, {}, {"counts": 70}, seen(60, 0))
     assert found.markers == {TopicPartition("app-counts-changelog", p): want for p in range(7)}
+
+
+def test_rows_of_several_versions_are_refused(tmp_path: Path) -> None:
+    app = counting()
+    parts = [([], Marker("app", 3, ("counts",), table={"version": version}).encode()) for version in (2, 1)]
+    with pytest.raises(AppError, match="table counts has rows of versions 1, 2: let workers with the new code run"):
+        rescaled(app, saved_of(tmp_path, app, {"counts": parts}, {"in": [5, 6]}), 4)
+
+
+def test_a_number_at_which_inputs_meet_that_are_partitioned_by_different_rules_is_refused(tmp_path: Path) -> None:
+    app = App("app")
+    left, right = (
+        app.stream(app.topic(name, partitioner=by)) for name, by in [("left", "murmur2"), ("right", "fnv1a")]
+    )
+    give_joins(app, left, right)
+    marker = Marker("app", 3, tuple(app.all_tables())).encode()
+    parts: dict[str, Any] = {name: [([], marker)] * 4 for name in app.all_tables()}
+    saved = saved_of(tmp_path, app, parts, {"left": [5] * 3, "right": [5] * 3})
+    with pytest.raises(AppError, match="partitioned by different rules, left by murmur2, right by fnv1a: records of"):
+        rescaled(app, saved, 3)
+    assert rescaled(app, saved, 5).bridges == {"app-left-copartitioned": 5, "app-right-copartitioned": 5}
 
 
 def test_what_is_left_in_a_bridge_goes_to_the_next_one_or_must_be_read_first(tmp_path: Path) -> None:
@@ -282,6 +308,21 @@ def test_rows_that_their_tasks_have_numbered_do_not_replace_each_other(tmp_path:
     found = rows_of(plan)[TopicPartition(app.changelog_topic(spec.name), 0)]
     assert sorted(unpack_event(spec.decode_value(value), 0).key for value in found.values()) == sorted(homes.values())
     assert {spec.decode_key(key)[0] for key in found} == {7}
+
+
+def test_a_number_that_a_task_has_used_again_is_of_the_last_event_alone(tmp_path: Path) -> None:
+    app = App("app")
+    give_tables(app, *(app.stream(app.topic(name)) for name in ("left", "right")))
+    spec = app.all_tables()["looked-up-waiting"]
+    keys = [b"k%d" % n for n in range(20)]
+    given, waits = (next(key for key in keys if partition_for_key(key, 2) == p) for p in (0, 1))
+    row = spec.encode_key((7, 1))
+    written = [spec.encode_value(row, pack_event(Event(key, "v", 7, "left", 0, 0))) for key in (given, waits)]
+    marker = Marker("app", 3, tuple(app.all_tables()), {}).encode()
+    tables: dict[str, list[tuple[list[Row], bytes | None]]] = {name: [([], marker)] for name in app.all_tables()}
+    tables[spec.name] = [([(row, written[0]), (row, None), (row, written[1])], marker)]
+    plan = rescaled(app, saved_of(tmp_path, app, tables, {"left": [0], "right": [0]}), 2).plan
+    assert {tp.partition: list(rows.values()) for tp, rows in rows_of(plan).items()} == {1: [written[1]]}
 
 
 # --- Steps of pipelines -----------------------------------------------------------------------------
@@ -497,5 +538,6 @@ def test_what_is_left_between_the_hops_of_a_foreign_key_goes_to_the_tasks_that_h
     for put in plan.puts():
         if put.tp.topic in between:
             found[put.tp.topic] |= dict.fromkeys(put.keys, put.tp.partition)
+            assert put.headers == [OWN_HEADERS] * len(put.keys)
     expected = {encode_table_key(key): partition_for_key(key, 3) for key in keys}
     assert found == dict.fromkeys(between, expected)
