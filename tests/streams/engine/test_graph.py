@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from isthmus.streams.api.pipeline import Pipeline
 from isthmus.streams.engine.event import Event
-from isthmus.streams.engine.graph import Graph, Kind, Node
+from isthmus.streams.engine.graph import Chain, Graph, Kind, Node, awaited_topics
+from isthmus.streams.engine.stores.memory import MemoryStore
+from isthmus.streams.engine.time import Watermarks
 from isthmus.streams.engine.topology import Reader, Topology
 from isthmus.streams.errors import AppError
 from tests.streams.flowing import Flowing
@@ -37,6 +39,40 @@ def test_tables_tie_the_topics_of_a_join() -> None:
     assert sorted(topology.subtopologies) == ["orders+users", "payments+refunds"]
     assert topology.of_topic("users").tables == ("users-now",)
     assert [reader.is_joining for reader in app.graph.readers()] == [True, True]
+
+
+def test_a_step_waits_for_its_part_s_topics_but_not_for_what_comes_of_it_or_beside_it() -> None:
+    app = Pipeline("app")
+    left, right = app.topic("left").table("l"), app.topic("right").table("r")
+    left.join(right, key=str, value=lambda a, b: None, name="j")
+    response, request = "app-j-response-repartition", "app-j-request-repartition"
+    source = app.topic("a")
+    source.join(app.topic("b"), value=lambda a, b: None, within=1, name="pair").to("out")
+    source.group_by(str, name="by")
+    awaited = awaited_topics(app.graph.parts())
+    assert {name: awaited[name] for name in ("j-request", "j", "j-response", "pair", "by")} == {
+        "j-request": {"left"},
+        "j": {"left", response},
+        "j-response": {"right", request},
+        "pair": {"a", "b"},
+        "by": {"a"},
+    }
+
+
+def test_a_step_with_more_sources_is_no_further_than_all_of_them() -> None:
+    app = Pipeline("app")
+    app.topic("a").merge(app.topic("b")).tumbling(0.010).count(name="n").final().to("out")
+    stores = {name: MemoryStore(spec) for name, spec in app.graph.specs.items()}
+    both = Watermarks(["a", "b"])
+    others = {name: both for name in app.graph.nodes if name != "topic a"}
+    chain = Chain(app.graph.nodes.values(), stores, Watermarks(["a"]), others=others)
+    events = [Event("k", "v", at, topic, 0, at) for topic, at in [("a", 30), ("b", 5), ("b", 20)]]
+    given = [chain.process(event.topic, [event], 0) for event in events]
+    assert [[(event.value.start_ms, event.value.value) for event in each.get("n-to-out", ())] for each in given] == [
+        [],
+        [],
+        [(0, 1)],
+    ]
 
 
 def test_two_nodes_or_tables_of_one_name_are_refused() -> None:
