@@ -325,6 +325,44 @@ def test_a_number_that_a_task_has_used_again_is_of_the_last_event_alone(tmp_path
     assert {tp.partition: list(rows.values()) for tp, rows in rows_of(plan).items()} == {1: [written[1]]}
 
 
+def test_what_tasks_have_seen_and_timers_without_a_key_are_in_all_tasks(tmp_path: Path) -> None:
+    app = App("app")
+    source = app.stream(app.topic("in")).dedup_origin(name="once").dedup(lambda value: value, within=5, name="seen")
+    source.process(Twice, name="twice").to("out")
+    marker = Marker("app", 3, tuple(app.all_tables()), {}).encode()
+    rows = {  # of the two tasks that there were
+        "once": [{("fra", "in", 0): 7}, {("fra", "in", 0): 4}],
+        "seen": [{1: [10, 30]}, {1: [20]}],
+        "twice-timers": [{(0, 50, None, ""): 1}, {(0, 60, None, ""): 1}],
+    }
+    specs = app.all_tables()
+    tables: dict[str, Any] = {name: [([], marker)] * 2 for name in specs} | {
+        name: [
+            (
+                [(specs[name].encode_key(key), specs[name].encode_value(key, value)) for key, value in its.items()],
+                marker,
+            )
+            for its in parts
+        ]
+        for name, parts in rows.items()
+    }
+    plan = rescaled(app, saved_of(tmp_path, app, tables, {"in": [0, 0]}), 3).plan
+    found = {
+        (tp.topic, tp.partition): {
+            specs[name].decode_key(key): specs[name].decode_value(value) for key, value in its.items()
+        }
+        for tp, its in rows_of(plan).items()
+        for name in rows
+        if tp.topic == app.changelog_topic(name)
+    }
+    merged = {
+        "once": {("fra", "in", 0): 4},  # what one task has not applied is applied
+        "seen": {1: [10, 20, 30]},
+        "twice-timers": {(0, 50, None, ""): 1, (0, 60, None, ""): 1},
+    }
+    assert found == {(app.changelog_topic(name), p): merged[name] for name in rows for p in range(3)}
+
+
 # --- Steps of pipelines -----------------------------------------------------------------------------
 
 
