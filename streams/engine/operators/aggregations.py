@@ -207,14 +207,16 @@ def top(n: int, by: Of, of: Of | None, *, is_least: bool, ties: bool, limit: int
         if len(ranked) >= n and _after_equals(ranked, order, is_least) >= n:
             if not (ties and order == ranked[n - 1][0]):
                 return ranked
-        found = _cut(_placed(ranked, order, value if of is None else of(value), is_least), n, ties)
-        _check(len(found), max(limit, n), "values of the same rank")
-        return found
+        return checked(_cut(_placed(ranked, order, value if of is None else of(value), is_least), n, ties))
+
+    def checked(ranked: Ranked) -> Ranked:
+        _check(len(ranked), max(limit, n), "values of the same rank")
+        return ranked
 
     def merge(a: Ranked, b: Ranked) -> Ranked:
         for order, kept in b:
             a = _placed(a, order, kept, is_least)
-        return _cut(a, n, ties)
+        return checked(_cut(a, n, ties))
 
     return Aggregation(list, add, merge, lambda ranked: [kept for _, kept in ranked])
 

@@ -72,6 +72,18 @@ def test_tables_of_different_checkpoints_are_refused():
         new_task(t=marker(4, 9, "t", "u"), u=marker(3, 7, "t", "u"))
 
 
+def test_a_topic_that_nobody_reads_is_read_on_later_and_one_that_another_task_reads_is_not_read_twice():
+    task = new_task("t")
+    for offset, topic in enumerate(("stays", "left", "moved")):
+        task.mark_processed(topic, Position(offset))
+    task.keep_topics(["stays"], others=["moved"])
+    written = task.checkpoint().markers["t"]
+    task = new_task(t=Marker.decode(written, "app", "here"))
+    assert (task.positions, task.left) == ({"stays": Position(0)}, {"left": Position(1)})
+    task.keep_topics(["stays", "left", "moved"])
+    assert (task.positions, task.left) == ({"stays": Position(0), "left": Position(1)}, {})
+
+
 def test_a_table_that_comes_back_after_checkpoints_without_it_lacks_records():
     with pytest.raises(ChangeRefused, match="table u has the records of in up to offset 7, and table t up to 9"):
         new_task(t=marker(4, 9, "t"), u=marker(3, 7, "t", "u"))

@@ -137,6 +137,9 @@ def test_what_is_kept_has_a_limit(column: Aggregate, of_rows: bool) -> None:
         state = of.add(state, n)
     with pytest.raises(RecordError, match=r"there are more than 3 .*, which is the limit="):
         of.add(state, 3)
+    if of.merge is not None:  # of two sessions that become one
+        with pytest.raises(RecordError, match=r"there are more than 3 .*, which is the limit="):
+            of.merge(state, of.add(of.initial(), 3))
 
 
 def test_a_top_of_values_keeps_no_more_than_it_gives() -> None:

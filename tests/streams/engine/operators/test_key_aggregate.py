@@ -51,6 +51,15 @@ def test_only_the_event_that_failed_is_left_out() -> None:
     assert plain(found) == [("a", Change(None, 3), 1)] and failed == [1]
 
 
+def test_a_result_that_fails_is_left_out_and_what_it_is_of_is_not() -> None:
+    failed: list[int] = []
+    counted = aggregations.count()._replace(result=lambda n: 6 // (2 - n))
+    run = running(counted, failed=lambda name, event, error: failed.append(event.offset))
+    assert plain(run.send("a", "v", 1)) == [("a", Change(None, 6), 1)]
+    assert run.send("a", "v", 2) == [] and failed == [1] and run.rows() == {"a": 6}
+    assert plain(run.send("a", "v", 3)) == [("a", Change(6, -6), 3)]
+
+
 @given(st.lists(st.tuples(st.sampled_from("AB"), st.integers(), st.just(0))), st.lists(st.integers(0, 20)))
 def test_the_last_results_are_those_of_all_events(events: list[Any], cuts: list[int]) -> None:
     run = running(aggregations.collect())

@@ -64,6 +64,12 @@ def test_timers_fire_before_the_event_that_moves_the_watermark_in_any_batch() ->
     assert plain(other.main) == plain(run.main)
 
 
+def test_what_timers_give_that_fire_at_once_is_not_late_downstream() -> None:
+    run = running(lambda event, context: [context.set_timer(at, event.key) for at in (10, 20)])
+    run.send("a", 1, 0)
+    assert [(event.timestamp_ms, event.watermark_ms) for event in run.advance(1_000)] == [(10, 10), (20, 20)]
+
+
 def test_timers_and_state_are_there_after_a_restart() -> None:
     run = running(inactive)
     run.send("a", 1, 0)

@@ -194,8 +194,8 @@ TestStoresOfRawKeys = RawMachine.TestCase
 TestStores.settings = TestStoresOfRawKeys.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
-def stores(folder: Path) -> list[Store]:
-    return [MemoryStore(SPEC), DiskStore(SPEC, folder / "t", "changelog-0", DiskMemory(), lambda: 0)]
+def stores(folder: Path, spec: TableSpec = SPEC) -> list[Store]:
+    return [MemoryStore(spec), DiskStore(spec, folder / "t", "changelog-0", DiskMemory(), lambda: 0)]
 
 
 def test_a_key_or_value_that_cannot_be_restored_is_refused_with_nothing_changed(tmp_path: Path) -> None:
@@ -204,6 +204,16 @@ def test_a_key_or_value_that_cannot_be_restored_is_refused_with_nothing_changed(
             with pytest.raises(AppError, match="table t: "):
                 store.set(key, value)
         assert not store.rows and store.take_changes() == []
+        store.close()
+
+
+def test_a_row_is_found_by_all_keys_that_its_own_stands_for_also_before_it_is_committed(tmp_path: Path) -> None:
+    for store in stores(tmp_path, RAW):
+        store.set("a", 1)
+        store.take_changes()
+        store.confirm(1, b"marker")
+        store.set(b"a", 2)
+        assert (store.get("a"), store.get(b"a")) == (2, 2)
         store.close()
 
 
