@@ -14,6 +14,7 @@ an app runs on. It is given by `name=`, or made of what the step does and of wha
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import replace
 from functools import partial
@@ -48,7 +49,7 @@ from ..engine.operators.time_windows import TimeWindowAggregate
 from ..engine.operators.windows import CURRENT, FINAL, SessionWindows, SlidingWindows, TimeWindows, WindowResult
 from ..engine.partitioning import KeyRule, key_rule
 from ..engine.placement import BY_FIRST, Placement
-from ..engine.plain_functions import refuse_async
+from ..engine.plain_functions import check_functions, refuse_async
 from ..engine.record_rows import RecordCodec
 from ..engine.table_codec import TableCodec
 from ..engine.tables import MEMORY, TableSpec
@@ -67,6 +68,8 @@ U = TypeVar("U")
 R = TypeVar("R")
 Windows = TimeWindows | SlidingWindows | SessionWindows
 Migrations = Mapping[int, Callable[[Any, Any], Any]]  # from a version, of a key and an accumulator
+WITH_SOURCE = ("within", "before", "after", "grace")  # options of joins, as `_stream_join` has them
+WITH_TABLE = ("key", "grace")  # as `_table_join` has them
 TOPIC = "topic "  # names of topic nodes begin with it, so that a table may have a topic's name
 
 
@@ -157,6 +160,23 @@ class Pipeline:
         nodes = self.graph.nodes
         return [name for name in self._made if name in nodes and (nodes[name].specs or nodes[name].topics)]
 
+    def check_other(self, what: str, other: Any) -> None:
+        """Raises AppError for what a step cannot read beside its own source: what is none, or is of another app."""
+        if isinstance(other, (Source, TableView)):
+            is_own = other._pipeline is self
+        elif isinstance(other, Table):
+            is_own = other._app is self.host or None in (other._app, self.host)
+        else:
+            raise AppError(
+                f"{what} takes a source or a table, and not {other!r}: app.stream(topic) is the source of a topic, and "
+                "app.stream(topic).table(name) its table"
+            )
+        if not is_own:
+            raise AppError(
+                f"{what}: {other!r} is of another app than {self.graph.app}, and steps read what their own app "
+                "declares: declare it there, or have the other app write it to a topic"
+            )
+
     def place(self, name: str, placement: Placement) -> None:
         """Say where the rows of a step's tables are, where that is not by their keys."""
         node = self.graph.nodes[name]
@@ -194,6 +214,7 @@ class Source(Generic[K, V]):
 
     def _step(self, kind: str, name: str | None, make: Callable[..., Operator], *given: Any) -> Source[Any, Any]:
         label = name or self._pipeline._free(f"{self._base}-{kind}")
+        check_functions(f"step {label}", *given)
         output = self._pipeline._add(label, partial(make, label, *given), (self._output,))
         return Source(self._pipeline, output, self._base)
 
@@ -221,6 +242,8 @@ class Source(Generic[K, V]):
 
     def merge(self, *others: Source[K, V], name: str | None = None) -> Source[K, V]:
         """The events of this and the other sources."""
+        for each in others:
+            self._pipeline.check_other(f"{self._base}: merge", each)
         base = "-".join(dict.fromkeys([self._base, *(other._base for other in others)]))
         label = name or self._pipeline._free(f"{base}-merge")
         inputs = (self._output, *(other._output for other in others))
@@ -377,12 +400,22 @@ class Source(Generic[K, V]):
         name: str | None = None,
     ) -> Late[K, R]:
         """As `left_join` of two sources, with events of the other one, too, to which nothing belongs."""
+        self._pipeline.check_other(f"outer_join {name or self._base}", other)
+        if not isinstance(other, Source):
+            raise AppError(f"outer_join {name or self._base} takes a source, and not {other!r}: use left_join")
         return self._stream_join(OUTER, other, value, name, within=within, before=before, after=after, grace=grace)
 
     def _joined(self, how: str, other: Any, value: Any, name: str | None, **options: Any) -> Source[Any, Any]:
-        if isinstance(other, Source):
-            return self._stream_join(how, other, value, name, **options)
-        return self._table_join(how, other, value, name, **options)
+        what = f"join {name or self._base}"
+        self._pipeline.check_other(what, other)
+        kind, known = ("a source", WITH_SOURCE) if isinstance(other, Source) else ("a table", WITH_TABLE)
+        for option in options:
+            if option not in known:
+                near = difflib.get_close_matches(option, known, 1)
+                instead = f"is it {near[0]}=?" if near else f"there are {', '.join(f'{each}=' for each in known)}"
+                raise AppError(f"{what}: a join with {kind} has no option {option}=: {instead}")
+        join = self._stream_join if isinstance(other, Source) else self._table_join
+        return join(how, other, value, name, **options)
 
     def _stream_join(
         self,
@@ -397,6 +430,7 @@ class Source(Generic[K, V]):
         grace: Seconds = 0,
     ) -> Late[Any, Any]:
         label = self._pipeline.label(name, f"{self._base}-{other._base}-join")
+        check_functions(f"join {label}", value)
         if within is before is after is None and isinstance(self, Results) and isinstance(other, Results):
             return self._window_join(how, other, value, label)
         bounds = [within if bound is None else bound for bound in (before, after)]
@@ -422,13 +456,12 @@ class Source(Generic[K, V]):
     ) -> Source[Any, Any]:
         if isinstance(other, TableView):
             table, history_ms = other.name, other._history_ms
-        elif isinstance(other, Table):
-            table, history_ms = other.spec.name, None
         else:
-            raise AppError(f"{self._base}: cannot be joined with {other!r}: it is no source and no table")
+            table, history_ms = other.spec.name, None
         is_global = isinstance(other, Table) and other.is_global
         label = f"{self._base}-{table}-join"
         label = name or (self._pipeline._free(label) if is_global else label)  # nothing is named after the former
+        check_functions(f"join {label}", value, key)
         grace_ms = None if grace is None else milliseconds(grace, "grace")
         make = partial(StreamTableJoin, label, table, value, how, key=key, history_ms=history_ms, grace_ms=grace_ms)
         if is_global:  # any key is in any task, and nothing is waited for
@@ -470,6 +503,7 @@ class Source(Generic[K, V]):
         """Only the first event of each id within a time; later and earlier ones that are as near are dropped. function:
         returns the id for a value; None: it is the key. grace: how late an event may be; as long as `within`."""
         label = self._pipeline.label(name, f"{self._base}-dedup")
+        check_functions(f"dedup {label}", function)
         grace_ms = None if grace is None else milliseconds(grace, "grace")
         make = partial(Dedup, label, milliseconds(within, "within"), function, grace_ms)
         return Late(self._pipeline, self._pipeline._add(label, make, (self._output,)), label)
@@ -523,6 +557,8 @@ class Source(Generic[K, V]):
     def to(self, topic: Any, *, partitioner: str | Callable[..., int] | None = None) -> None:
         """Write the events to a topic, given by its name or declared by the app, under their keys. partitioner: instead
         of the topic's."""
+        if not isinstance(topic, str) and not hasattr(topic, "get_topic_name"):
+            raise AppError(f"{self._base}: to() takes a topic or its name, and not {topic!r}")
         name = topic if isinstance(topic, str) else topic.get_topic_name()
         if name is not topic and self._pipeline.host is not None:
             self._pipeline.host.declared.setdefault(name, topic)
@@ -632,24 +668,25 @@ class Windowed(Generic[K, V]):
         """How many events."""
         return self._aggregated("count", aggregations.count(), name)
 
-    def sum(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> Aggregated[K, V, Any]:
-        """The sum of the values, or of what the function returns for them."""
-        return self._aggregated("sum", aggregations.total(function), name)
+    def sum(self, function: Of = None, *, name: str | None = None) -> Aggregated[K, V, Any]:
+        """The sum of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("sum", aggregations.total(aggregates.taken(function)), name)
 
-    def min(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> Aggregated[K, V, Any]:
-        """The least of the values, or of what the function returns for them."""
-        return self._aggregated("min", aggregations.least(function), name)
+    def min(self, function: Of = None, *, name: str | None = None) -> Aggregated[K, V, Any]:
+        """The least of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("min", aggregations.least(aggregates.taken(function)), name)
 
-    def max(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> Aggregated[K, V, Any]:
-        """The greatest of the values, or of what the function returns for them."""
-        return self._aggregated("max", aggregations.greatest(function), name)
+    def max(self, function: Of = None, *, name: str | None = None) -> Aggregated[K, V, Any]:
+        """The greatest of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("max", aggregations.greatest(aggregates.taken(function)), name)
 
-    def mean(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> Aggregated[K, V, float]:
-        """The arithmetic mean of the values, or of what the function returns for them."""
-        return self._aggregated("mean", aggregations.mean(function), name)
+    def mean(self, function: Of = None, *, name: str | None = None) -> Aggregated[K, V, float]:
+        """The arithmetic mean of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("mean", aggregations.mean(aggregates.taken(function)), name)
 
     def reduce(self, function: Callable[[V, V], V], *, name: str | None = None) -> Aggregated[K, V, V]:
         """function(a, b) over the values, in their order."""
+        check_functions(f"reduce {name or ''}".strip(), function)
         return self._aggregated("reduce", aggregations.reduce(function), name)
 
     def collect(self, *, name: str | None = None) -> Aggregated[K, V, list[V]]:
@@ -750,24 +787,25 @@ class Keyed(Generic[K, V]):
         """How many events."""
         return self._aggregated("count", aggregations.count(), name)
 
-    def sum(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> TableView[K, Any]:
-        """The sum of the values, or of what the function returns for them."""
-        return self._aggregated("sum", aggregations.total(function), name)
+    def sum(self, function: Of = None, *, name: str | None = None) -> TableView[K, Any]:
+        """The sum of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("sum", aggregations.total(aggregates.taken(function)), name)
 
-    def min(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> TableView[K, Any]:
-        """The least of the values, or of what the function returns for them."""
-        return self._aggregated("min", aggregations.least(function), name)
+    def min(self, function: Of = None, *, name: str | None = None) -> TableView[K, Any]:
+        """The least of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("min", aggregations.least(aggregates.taken(function)), name)
 
-    def max(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> TableView[K, Any]:
-        """The greatest of the values, or of what the function returns for them."""
-        return self._aggregated("max", aggregations.greatest(function), name)
+    def max(self, function: Of = None, *, name: str | None = None) -> TableView[K, Any]:
+        """The greatest of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("max", aggregations.greatest(aggregates.taken(function)), name)
 
-    def mean(self, function: Callable[[V], Any] | None = None, *, name: str | None = None) -> TableView[K, float]:
-        """The arithmetic mean of the values, or of what the function returns for them."""
-        return self._aggregated("mean", aggregations.mean(function), name)
+    def mean(self, function: Of = None, *, name: str | None = None) -> TableView[K, float]:
+        """The arithmetic mean of the values, of a field by its name, or of what the function returns for them."""
+        return self._aggregated("mean", aggregations.mean(aggregates.taken(function)), name)
 
     def reduce(self, function: Callable[[V, V], V], *, name: str | None = None) -> TableView[K, V]:
         """function(a, b) over the values, in their order."""
+        check_functions(f"reduce {name or ''}".strip(), function)
         return self._aggregated("reduce", aggregations.reduce(function), name)
 
     def top(
@@ -1003,7 +1041,11 @@ class TableView(TableLike, Generic[K, V]):
     def _joined(
         self, how: str, other: TableView[Any, Any], value: Any, key: Callable[[Any], Any] | None, name: str | None
     ) -> TableView[Any, Any]:
+        self._pipeline.check_other(f"join {name or self.name}", other)
+        if not isinstance(other, TableView):
+            raise AppError(f"join {name or self.name}: a table is joined with another one of a step, and not {other!r}")
         label = self._pipeline.label(name, f"{self.name}-{other.name}-join")
+        check_functions(f"join {label}", value, key)
         if key is not None:
             return self._joined_by(how, other, value, key, label)
         versioned = (self._history_ms is not None, other._history_ms is not None)
@@ -1052,6 +1094,7 @@ class TableView(TableLike, Generic[K, V]):
         """The rows in groups, by what the function returns for their values; those for which it is None are in none.
         Changes go through the topic `<app>-<name>-repartition`."""
         label = self._pipeline.label(name, f"{self.name}-group_by")
+        check_functions(f"group_by {label}", function)
         keyed = f"{label}-key"
         self._pipeline._add(keyed, partial(table_aggregate.regroup, keyed, function), (self._output,), of_rows=label)
         read = self._pipeline._through(label, Output(keyed), partitions=partitions, partitioner=partitioner)
@@ -1073,9 +1116,9 @@ class GroupedTable(Generic[K, V]):
         """How many rows each group has."""
         return self._aggregated("count", aggregations.count(), name)
 
-    def sum(self, function: Callable[[V], Any], *, name: str | None = None) -> TableView[K, Any]:
-        """The sum of what the function returns for the rows' values."""
-        return self._aggregated("sum", aggregations.total(function), name)
+    def sum(self, function: Of, *, name: str | None = None) -> TableView[K, Any]:
+        """The sum of a field of the rows' values, by its name, or of what the function returns for them."""
+        return self._aggregated("sum", aggregations.total(aggregates.taken(function)), name)
 
     def top(
         self, n: int, by: Of = None, of: Of = None, *, least: bool = False, ties: bool = False, name: str | None = None

@@ -27,5 +27,16 @@ def refuse_async(what: str, *given: Any) -> None:
             )
 
 
+def check_functions(what: str, *given: Any) -> None:
+    """Raises AppError for what cannot be called, also within a collection. Else each event would fail. None: not
+    given."""
+    for each in given:
+        if isinstance(each, (list, tuple)):
+            check_functions(what, *each)
+        elif each is not None and not callable(each):
+            hint = f": a field is lambda value: value[{each!r}]" if isinstance(each, str) else ""
+            raise AppError(f"{what}: {each!r} is no function{hint}")
+
+
 def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

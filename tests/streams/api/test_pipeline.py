@@ -240,12 +240,65 @@ def test_windows_give_current_or_final_results(app: Pipeline) -> None:
         counts.final()
 
 
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda source, other: source.map("total"),
+        lambda source, other: source.branch(bool, "total"),
+        lambda source, other: source.group_by("total"),
+        lambda source, other: source.dedup("total", within=1),
+        lambda source, other: source.join(other, within=1, value="total"),
+        lambda source, other: source.join(other.table("t"), key="total", value=lambda a, b: None),
+        lambda source, other: source.table("s").left_join(other.table("t"), key="total", value=lambda a, b: None),
+        lambda source, other: source.table("s").group_by("total"),
+        lambda source, other: source.tumbling(1).reduce("total"),
+    ],
+)
+def test_what_is_no_function_is_refused_where_it_is_declared(app: Pipeline, declare: Any) -> None:
+    with pytest.raises(AppError, match=r"'total' is no function: a field is lambda value: value\['total'\]"):
+        declare(app.topic("in"), app.topic("other"))
+
+
+def test_steps_read_what_their_own_app_declares(app: Pipeline) -> None:
+    source, other = app.topic("in"), Pipeline("bank").topic("in")
+    for declare in (
+        lambda: source.merge(other),
+        lambda: source.join(other, within=1, value=max),
+        lambda: source.outer_join(other, within=1, value=max),
+        lambda: source.left_join(other.table("t"), value=max),
+        lambda: source.table("t").join(other.table("u"), value=max),
+    ):
+        with pytest.raises(AppError, match="is of another app than shop"):
+            declare()
+
+
+def test_options_of_joins_that_are_not_there_are_named(app: Pipeline) -> None:
+    source: Any = app.topic("in")
+    with pytest.raises(AppError, match=r"join paid: a join with a source has no option garce=: is it grace=\?"):
+        source.join(app.topic("other"), within=1, garce=1, value=max, name="paid")
+    with pytest.raises(AppError, match="a join with a table has no option within=: there are key=, grace="):
+        source.left_join(app.topic("other").table("t"), within=1, value=max)
+
+
+def test_a_field_is_added_up_by_its_name(app: Pipeline) -> None:
+    orders = app.topic("orders")
+    orders.tumbling(60).sum("total", name="windows").current().to("sums")
+    orders.group_by_key().max("total", name="keys").stream().to("largest")
+    orders.table("rows").group_by(lambda order: "all", name="all").sum("total", name="groups").stream().to("of-rows")
+    run = Flowing(app)
+    run.send("orders", ("a", {"total": 3}, 1), ("a", {"total": 4}, 2))
+    assert [each.value for each in run.values("sums")] == [7]
+    assert run.values("largest")[-1] == 4 and run.values("of-rows")[-1] == 4
+
+
 def test_declarations_that_cannot_be(app: Pipeline) -> None:
     source, other = app.topic("in"), app.topic("other")
     with pytest.raises(AppError, match="join in-other-join: say how far apart events may be"):
         source.join(other, value=lambda a, b: None)
-    with pytest.raises(AppError, match="it is no source and no table"):
+    with pytest.raises(AppError, match=r"takes a source or a table, and not 5: app.stream\(topic\) is the source"):
         source.join(5, value=lambda a, b: None)  # type: ignore[call-overload]
+    with pytest.raises(AppError, match=r"to\(\) takes a topic or its name, and not 5"):
+        source.to(5)
     with pytest.raises(AppError, match="give them a retention="):
         source.tumbling(1).count(name="never").final(revise=True)
     with pytest.raises(AppError, match="windows slid: only tumbling and hopping windows can be revised"):
