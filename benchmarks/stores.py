@@ -130,6 +130,8 @@ def restoring(store: Store, keys: int) -> Figures:
     watch = Watch()
     for start in range(0, keys, CHECKPOINT_EVENTS):
         store.restore(rows[start : start + CHECKPOINT_EVENTS], start + CHECKPOINT_EVENTS)
+    for _ in store.count():
+        pass
     found = watch.figures("rows", keys)
     found["memory_mb"] = watch.memory_mb()
     assert len(store.rows) == keys

@@ -41,7 +41,10 @@ def rows_at(offset: int) -> dict[int, str]:
 
 def opened(directory: Path) -> DiskStore:
     memory = DiskMemory(MEMORY_BYTES, MEMORY_BYTES)
-    return DiskStore(SPEC, directory, "topic-0", memory, system().wall_ms)
+    store = DiskStore(SPEC, directory, "topic-0", memory, system().wall_ms)
+    for _ in store.count():
+        pass
+    return store
 
 
 def restore(store: DiskStore, offset: int) -> None:

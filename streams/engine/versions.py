@@ -92,6 +92,7 @@ def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
         task.changed = True  # markers of what the task is now: those of tables that part must not name what they left
     for table, store in sorted(task.stores.items(), key=lambda each: each[1].spec.derived is not None):
         marker, spec = task.found.get(table), store.spec
+        yield from store.count()
         if marker is None:
             yield from store.settle()
             continue

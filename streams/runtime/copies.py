@@ -145,13 +145,21 @@ class Copies:
                 try:
                     await self._take(batches, id, table, turns)
                 except (KafkaError, StreamsError) as error:
-                    log.error("the copy of task %s is given up: %s", id, error)
-                    self._give_up(id)
+                    self._lose(id, error)
             self._freshness.look(consumer)
-            for id in list(self._behind):
-                if self._lag(id) == 0:
+            for id in [each for each in self._behind if self._lag(each) == 0]:
+                try:
+                    is_whole = await self._count(id, turns)
+                except StreamsError as error:
+                    self._lose(id, error)
+                    continue
+                if is_whole:
                     del self._behind[id]
                     self._caught_up(id)
+
+    def _lose(self, id: TaskId, error: Exception) -> None:
+        log.error("the copy of task %s is given up: %s", id, error)
+        self._give_up(id)
 
     async def _take(self, batches: FetchedBatches, id: TaskId, table: str, turns: Turns) -> None:
         """Raises KafkaError, StreamsError."""
@@ -164,6 +172,16 @@ class Copies:
             rows, marker = as_read(piece.keys, piece.values, f"{batches.tp.topic}-{batches.tp.partition}")
             stores[table].restore(rows, piece.next_offset, marker)
             await turns.give()
+
+    async def _count(self, id: TaskId, turns: Turns) -> bool:
+        """Rows are counted now, not when a task waits for it. False: it has gone elsewhere. Raises StreamsError."""
+        stores = self.stores.get(id)
+        for store in () if stores is None else stores.values():
+            for _ in store.count():
+                await turns.give()
+                if self.stores.get(id) is not stores:
+                    return False
+        return stores is not None
 
     def _lag(self, id: TaskId) -> int | None:
         if self._consumer is None:

@@ -49,6 +49,8 @@ class GlobalTables:
         self._freshness = Freshness()
         self._polled = asyncio.Event()  # replaced at each poll
         self._in_hand: frozenset[TopicPartition] = frozenset()  # polled, and not all of it in the stores yet
+        self._ends: dict[TopicPartition, int] = {}  # that somebody waits for
+        self._uncounted = dict.fromkeys(self._specs)  # not read to the end since they have these partitions
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -146,13 +148,21 @@ class GlobalTables:
         lags = [self._consumer.lag(TopicPartition(topic, n)) for n in range(self._counts.get(topic, 1))]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
 
+    def _is_read(self, table: str) -> bool:
+        """To its end, or as far as somebody waits for: to one that moves on all the time the reader may never come."""
+        topic = self.topics[table]
+        places = [TopicPartition(topic, number) for number in range(self._counts[topic])]
+        return self.lag(table) == 0 or all(
+            tp in self._ends and (self._consumer.position(tp) or 0) >= self._ends[tp] for tp in places
+        )
+
     async def caught_up(self) -> None:
         """Wait until everything that is committed by now is here. Raises ChangelogError where an end does not come."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         own = {tp: "latest" for tp in self._places() if tp.topic not in self._sources()}
         found = await Admin(self._client).list_offsets(own) if own else {}
-        ends = {tp: offset for tp, (offset, *_) in found.items()}
+        self._ends = ends = {tp: offset for tp, (offset, *_) in found.items()}
         waiting, stuck_at = self._waiting(ends, asked_at), loop.time() + STUCK_S
         while waiting:
             self.check()
@@ -182,7 +192,7 @@ class GlobalTables:
                 is_there = (position or 0) >= ends[tp]
             else:
                 is_there = (self._freshness.whole_at([tp]) or -1.0) >= asked_at
-            if not is_there or tp in self._in_hand:
+            if not is_there or tp in self._in_hand or not self._uncounted.keys().isdisjoint(self._tables[tp.topic]):
                 found[tp] = position
         return found
 
@@ -198,6 +208,10 @@ class GlobalTables:
                     for piece in in_pieces(batches):
                         self._take(batches.tp, piece)
                         await turns.give()
+                for name in [each for each in self._uncounted if self._is_read(each)]:
+                    for _ in self.stores[name].count():
+                        await turns.give()
+                    del self._uncounted[name]
                 problem = ""
             except (KafkaError, ClientError) as error:
                 if str(error) != problem:
@@ -265,6 +279,7 @@ class GlobalTables:
             for name in self._tables[topic]:
                 if self._specs[name].store == DISK:
                     self.stores[name].grow(self._opened(self._specs[name], topic, range(before, now)))
+                    self._uncounted[name] = None
         if grown:
             self._assign()
 

@@ -86,6 +86,12 @@ class _Database:
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted(self._states[-1].items()))
 
+    def key_pages(self) -> Iterator[list[bytes]]:
+        return iter([list(self._states[-1])])
+
+    def about(self) -> int:
+        return len(self._states[-1])
+
     def close(self) -> None:
         pass
 

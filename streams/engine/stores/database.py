@@ -8,8 +8,9 @@ nothing, a crash of the machine the last batches, each as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,7 @@ def _rocksdict() -> Any:
 
 
 class Database:
-    """Opened by its constructor. `get`, `get_many`, `write` and `items` raise StoreError if RocksDB fails."""
+    """Opened by its constructor. What reads or writes raises StoreError if RocksDB fails."""
 
     def __init__(self, path: Path, memory: DiskMemory) -> None:
         self.path = path
@@ -140,16 +141,26 @@ class Database:
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """In the order of keys. What is written meanwhile may be in it or not."""
         start = b""
-        while page := self._page(start):
+        while page := self._page(self._db.items, start):
             yield from page
-            start = page[-1][0] + b"\0"  # the next key that there can be
+            start = _behind(page[-1][0])
 
-    def _page(self, start: bytes) -> list[tuple[bytes, bytes]]:
+    def key_pages(self) -> Iterator[list[bytes]]:
+        """As `items`, some at a time."""
+        start = b""
+        while page := self._page(self._db.keys, start):
+            yield page
+            start = _behind(page[-1])
+
+    def about(self) -> int:
+        """How many keys there are, at most; one that was written several times may count as often."""
+        return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
+
+    def _page(self, read: Callable[..., Iterator[Any]], start: bytes) -> list[Any]:
         """RocksDB stays open as long as one of its iterators does, so none outlives a call. Where a block cannot be
         read, rocksdict's iterator ends as if there were no more rows."""
         try:
-            rows = self._db.items(from_key=start)
-            page: Any = [row for row, _ in zip(rows, range(SCANNED_ROWS), strict=False)]
+            page = list(islice(read(from_key=start), SCANNED_ROWS))
             if not page:
                 end = self._db.iter()
                 end.seek(start)
@@ -179,3 +190,8 @@ class Database:
                 f"{failed}; the next start deletes {directory} and restores its rows from the changelog"
             )
         return StoreError(f"{failed}; delete {directory}: its rows are restored from the changelog")
+
+
+def _behind(key: bytes) -> bytes:
+    """The next key that there can be."""
+    return key + b"\0"

@@ -7,7 +7,7 @@ in memory, in two layers: changed, and under way. Decoded values of committed ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ class DiskStore:
 
     Bounds: what is cached is bounded by `memory`; what is changed and under way, by what the app changes between two
     checkpoints. `restore` holds one call's changes in memory.
+
+    Rows are counted as they change, except while a store is filled: to look for each key whether it is there costs as
+    much as all the rest of a restore, and ten times as much as to go through all keys once, when the rows are there.
     """
 
     __slots__ = (
@@ -67,6 +70,7 @@ class DiskStore:
         "_database",
         "_directory",
         "_immutable",
+        "_is_filled",
         "_lock",
         "_memory",
         "_pending",
@@ -100,7 +104,8 @@ class DiskStore:
         # the elder is dropped.
         self._cached: dict[Any, Any] = {}
         self._cached_before: dict[Any, Any] = {}
-        self._committed_rows = 0
+        self._committed_rows: int | None = 0  # None: not counted yet
+        self._is_filled = False  # from when all rows were there that there were: others come few at a time
         self._changelog = changelog
         self._directory = directory
         self._plain_keys, self._immutable = taken_as_they_are(spec)
@@ -232,7 +237,7 @@ class DiskStore:
 
     def confirm(self, changelog_offset: int, marker: bytes) -> None:
         """Raises StoreError, with everything under way as it was, if the rows cannot be written."""
-        self._commit(self._pending, self._committed_rows + self._under_way_rows, changelog_offset, marker)
+        self._commit(self._pending, self._counted() + self._under_way_rows, changelog_offset, marker)
         under_way = self._under_way
         self._under_way, self._under_way_rows, self._pending = {}, 0, []
         for key, held in under_way.items():
@@ -249,14 +254,29 @@ class DiskStore:
     def restore(self, changes: Iterable[Change], changelog_offset: int, marker: bytes | None = None) -> None:
         """Raises StoreError, with nothing restored, if the rows cannot be written."""
         last = dict(changes)
-        rows = self._committed_rows
-        there = self._opened().get_many(list(map(_escaped, last))) if rows else [None] * len(last)
-        for value, before in zip(last.values(), there, strict=True):
-            rows += (value is not None) - (before is not None)
-        self._commit(last.items(), rows, changelog_offset, marker)
+        self._commit(last.items(), self._rows_with(last), changelog_offset, marker)
         self._cached.clear()
         self._cached_before.clear()
         self._keep_summary()
+
+    def _rows_with(self, changes: Mapping[bytes, bytes | None]) -> int | None:
+        """How many there are with these; None where `count` is to say so."""
+        rows = self._committed_rows
+        if rows is None or (rows < len(changes) and not self._is_filled):
+            return None
+        there = self._opened().get_many(list(map(_escaped, changes))) if rows else [None] * len(changes)
+        for value, before in zip(changes.values(), there, strict=True):
+            rows += (value is not None) - (before is not None)
+        return rows
+
+    def count(self) -> Iterator[None]:
+        if self._committed_rows is None:
+            rows = 0
+            for keys in self._opened().key_pages():
+                rows += len(keys) - sum(each in keys for each in (META, MARKER))
+                yield
+            self._committed_rows = rows
+        self._is_filled = True
 
     def look(self, key: Any) -> Any:
         return self.rows[key]
@@ -284,7 +304,7 @@ class DiskStore:
                 "new name, with which it begins empty"
             ) from error
 
-    def _commit(self, changes: Iterable[Change], rows: int, changelog_offset: int, marker: bytes | None) -> None:
+    def _commit(self, changes: Iterable[Change], rows: int | None, changelog_offset: int, marker: bytes | None) -> None:
         """All in one write, so that rows, offset and marker never part."""
         database = self._opened()
         ordered = sorted(changes, key=_key_of)  # the database takes them faster so; a later change of a key stays later
@@ -318,7 +338,7 @@ class DiskStore:
             raise StoreError(f"table {self.spec.name}: the store in {self._directory} is closed")
         return self._database
 
-    def _meta(self, changelog_offset: int, rows: int, marker: bytes | None) -> list[Change]:
+    def _meta(self, changelog_offset: int, rows: int | None, marker: bytes | None) -> list[Change]:
         said = {"format": FORMAT, "changelog": self._changelog, "changelog_offset": changelog_offset, "rows": rows}
         meta: list[Change] = [(META, orjson.dumps(said))]
         return meta if marker is None else [*meta, (MARKER, marker)]
@@ -333,7 +353,14 @@ class DiskStore:
         with suppress(OSError):  # an older one does as well; the database says what is wrong with the disk
             write_summary(self._directory, summary)
 
+    def _counted(self) -> int:
+        assert self._committed_rows is not None, f"{self._directory} was not counted"
+        return self._committed_rows
+
     def _count(self) -> int:
+        """About so many, while the store is filled."""
+        if self._committed_rows is None:
+            return max(0, self._opened().about() - 2)  # META and MARKER are no rows
         return self._committed_rows + self._under_way_rows + self._changed_rows
 
     def _items(self) -> Iterator[tuple[Any, Any]]:

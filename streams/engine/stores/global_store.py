@@ -146,6 +146,11 @@ class GlobalStore:
         for key in [key for key, own in self._own.items() if _is_read(own, partition, next_offset)]:
             del self._own[key]
 
+    def count(self) -> Iterator[None]:
+        """All that there is was taken over: rows are counted, in these steps."""
+        for store in list(self._committed):
+            yield from store.count()
+
     def close(self) -> None:
         for store in self._committed:
             store.close()

@@ -29,11 +29,11 @@ _REMOVED = ".removed"  # what a directory's name ends with while it is deleted
 @dataclass(frozen=True, slots=True)
 class Summary:
     """changelog: which partition of which topic the rows are from. changelog_offset: up to there they are. rows: how
-    many. written_ms: when this was written, in ms since the epoch."""
+    many; None: not counted yet. written_ms: when this was written, in ms since the epoch."""
 
     changelog: str
     changelog_offset: int
-    rows: int
+    rows: int | None
     written_ms: int
     format: int = FORMAT
 

@@ -65,6 +65,10 @@ class Store(Protocol):
         is one. Only while the app has changed nothing."""
         ...
 
+    def count(self) -> Iterator[None]:
+        """All that there is was restored: once these steps are done, what follows comes few at a time."""
+        ...
+
     def look(self, key: Any) -> Any:
         """A row as it is in a copy, which is not settled. Raises KeyError for none, and what decoding it raises."""
         ...

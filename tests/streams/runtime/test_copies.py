@@ -1,6 +1,8 @@
 """Copies of tables take what was fetched of a changelog in pieces, between which a task may take them over."""
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from isthmus.client import FetchedBatches, TopicPartition
 from isthmus.protocol import records
 from isthmus.streams.engine.stores.memory import MemoryStore
-from isthmus.streams.engine.tables import TableSpec
+from isthmus.streams.engine.stores.opening import Stores
+from isthmus.streams.engine.stores.store import Store
+from isthmus.streams.engine.tables import DISK, TableSpec
 from isthmus.streams.engine.task import TaskId
 from isthmus.streams.runtime import turns
 from isthmus.streams.runtime.copies import Copies
@@ -26,10 +30,28 @@ def fetched(begin: int, count: int, key: bytes = b"%d") -> FetchedBatches:
 
 
 def copies() -> tuple[Copies, MemoryStore]:
+    store = MemoryStore(TableSpec("t"))
+    return copies_of(store), store
+
+
+def copies_of(store: Store, caught_up: Callable[[TaskId], Any] = lambda id: None) -> Copies:
     client: Any = None
-    made, store = Copies(client, "app-{}-changelog".format, lambda id: {}, lambda id: None), MemoryStore(TableSpec("t"))
+    made = Copies(client, "app-{}-changelog".format, lambda id: {}, caught_up)
     made.stores[ID] = {"t": store}
-    return made, store
+    return made
+
+
+class Once:
+    """Stands for a Consumer whose first poll has all that there is."""
+
+    async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
+        return [fetched(0, COUNT)]
+
+    def lag(self, tp: TopicPartition) -> int:
+        return 0
+
+    def progress(self) -> dict[TopicPartition, Any]:
+        return {}
 
 
 @run_by(in_loop)
@@ -48,3 +70,20 @@ async def test_a_task_that_takes_a_copy_over_is_alone_in_filling_it(monkeypatch:
     asyncio.get_running_loop().call_soon(made.stores.clear)
     await made._take(fetched(0, COUNT), ID, "t", turns.Turns())
     assert store.changelog_offset == turns.PIECE_ROWS
+
+
+@run_by(in_loop)
+async def test_rows_on_disk_are_counted_before_a_copy_is_said_to_be_whole(tmp_path: Path) -> None:
+    uncounted: list[int] = []
+
+    def caught_up(id: TaskId) -> None:
+        uncounted.append(len(list(store.count())))
+        made.stores.clear()
+
+    store = Stores("app", tmp_path, lambda: 0).open(TableSpec("t", store=DISK), 0, "id")
+    made, consumer = copies_of(store, caught_up), Once()
+    made._consumer = consumer  # type: ignore[assignment]
+    made._behind[ID] = None
+    await made._run(consumer)  # type: ignore[arg-type]
+    assert (uncounted, len(store.rows)) == ([0], COUNT)
+    store.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ from isthmus.client import FetchedBatches, TopicPartition
 from isthmus.protocol import records
 from isthmus.streams import App
 from isthmus.streams.engine.stores.memory import MemoryStore
+from isthmus.streams.engine.stores.opening import Stores
 from isthmus.streams.runtime import global_tables as global_tables_module
+from isthmus.streams.runtime import turns as turns_module
 from isthmus.streams.runtime.global_tables import GlobalTables
 from isthmus.streams.runtime.turns import PIECE_ROWS, Turns
 from tests.running import in_loop, run_by
@@ -54,6 +57,9 @@ class World:
 
     def position(self, tp: TopicPartition) -> int:
         return self.ends.get(tp, 0)
+
+    def lag(self, tp: TopicPartition) -> int:
+        return 0 if self.fetched.empty() else 1
 
     def progress(self) -> dict[TopicPartition, Any]:
         return {}
@@ -133,3 +139,29 @@ async def test_a_view_of_a_topic_that_grows_reads_the_new_partitions(monkeypatch
     await turns()
     assert dict(view) == {b"0": 0, b"5": 5}
     await tables.close()
+
+
+@pytest.mark.parametrize("moves_on", [False, True])  # while it is read
+@pytest.mark.parametrize("restored", [0, 2 * PIECE_ROWS])  # by a worker that was killed before it had counted
+@run_by(in_loop)
+async def test_rows_on_disk_are_counted_before_tasks_begin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, restored: int, moves_on: bool
+) -> None:
+    if moves_on:
+        monkeypatch.setattr(World, "lag", lambda *_: 1)
+    monkeypatch.setattr(turns_module, "TURN_S", 0.0)
+    world, stores, count = World(monkeypatch), Stores("app", tmp_path, lambda: 0), 2 * PIECE_ROWS
+    world.app.GlobalTable("all", store="disk")
+    changelog = TopicPartition(world.app.changelog_topic("all"), 0)
+    left = stores.open(world.app.global_tables["all"], 0, "id")
+    left.restore([(b"%d" % n, b"%d" % n) for n in range(restored)], restored)
+    left.close()
+    world.ends[changelog] = count
+    read = GlobalTables(world.app, world.client, lambda spec, topic, partition: stores.open(spec, partition, "id"))
+    await read.start()
+    waiting = asyncio.ensure_future(read.caught_up())
+    await turns()
+    world.give(restored, count - restored, changelog) if restored < count else world.fetched.put_nowait([])
+    await waiting
+    assert len(read.stores["all"].rows) == count and list(read.stores["all"].count()) == []
+    await read.close()

@@ -104,11 +104,13 @@ def test_a_migration_is_a_change_until_it_is_committed(tmp_path: Path) -> None:
     for _ in range(2):  # the first time it is not committed
         store = opened(tmp_path)
         store.restore([(b'"gone"', b"1"), (b'"kept"', b"2"), (b'"other"', b"3")], 3, b"marker")
+        list(store.count())
         store.migrate(rewrite(store.encoded()))
         after = {"kept": 2, "other": 30, "new": 4, "newer": 5}
         assert dict(store.rows) == after and len(store.rows) == 4
         store.close()
     store = opened(tmp_path)
+    list(store.count())
     store.migrate(rewrite(store.encoded()))
     assert store.take_changes() == rewrite([(b'"gone"', b"1"), (b'"kept"', b"2"), (b'"other"', b"3")])
     store.confirm(9, b"marker")
@@ -177,6 +179,32 @@ def test_what_was_rolled_back_is_not_written_by_the_next_checkpoint(tmp_path: Pa
     store.close()
 
 
+def test_rows_are_counted_when_all_are_there_and_looked_for_only_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for: list[int] = []
+    monkeypatch.setattr(
+        Database, "get_many", lambda self, keys: looked_for.append(len(keys)) or [self.get(key) for key in keys]
+    )
+    many, gone = 2 * SCANNED_ROWS, [(b"%d" % key, None) for key in range(10)]
+    store = opened(tmp_path)
+    store.restore([(b"%d" % key, b"1") for key in range(many)], 1, b"marker")
+    store.restore(gone + [(b'"k"', b"2")], 2)
+    store.close()  # in the middle of it
+    assert (summary := read_summary(tmp_path)) and (summary.changelog_offset, summary.rows) == (2, None)
+    store = opened(tmp_path)
+    store.restore([(b'"k"', b"3")], 3)
+    assert not looked_for
+    assert len(list(store.count())) > 1 and len(store.rows) == many - 9
+    store.restore([(b'"k"', None)], 4)  # of a copy that follows
+    store.restore([(b"%d" % key, b"2") for key in range(2 * many)], 5)
+    assert looked_for == [1, 2 * many] and len(store.rows) == 2 * many
+    store.close()
+    store = opened(tmp_path)
+    assert len(store.rows) == 2 * many and list(store.count()) == []
+    store.close()
+
+
 @pytest.mark.parametrize("restores", [False, True])
 def test_each_write_leaves_a_whole_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restores: bool) -> None:
     """A process may die after any write, not only where the next kill -9 hits it."""
@@ -198,6 +226,7 @@ def test_each_write_leaves_a_whole_checkpoint(tmp_path: Path, monkeypatch: pytes
     monkeypatch.undo()
     store.close()
     store = opened(tmp_path)
+    list(store.count())
     assert (dict(store.rows), len(store.rows), store.changelog_offset, store.marker) == ({"k": 1}, 1, 7, b"marker")
     store.close()
 

@@ -32,6 +32,7 @@ def test_rows_of_all_partitions_are_one_mapping_with_own_changes_over_them(store
     store.set("a", 10)
     store.set("new", 4)
     store.delete("b")
+    list(store.count())
     expected = {"a": 10, "new": 4, "long": 3}
     assert dict(store.rows) == expected and len(store.rows) == 3
     assert [key in store.rows for key in ("a", "b", "long", "none")] == [True, False, True, False]

@@ -156,6 +156,7 @@ class Machine(RuleBasedStateMachine):
                 marker,
             )
             list(store.settle())
+            list(store.count())
         self.committed |= dict(rows)
         self.committed = {key: value for key, value in self.committed.items() if value is not GONE}
 
@@ -170,6 +171,7 @@ class Machine(RuleBasedStateMachine):
         self.clock_ms += passed_ms
         self.disk.close()
         self.disk = self.opened()
+        list(self.disk.count())
         self.refill()
 
     @invariant()
