@@ -108,3 +108,31 @@ def test_the_windows_of_many_rows_are_found_in_steps():
     assert [len(task.windows_of("t").keys(start)) for start in (0, 10, 20)] == [669, 668, 668]
     task.windows_of("t").set("new", 30, 1)
     assert len(list(task.open_windows())) == 0 and task.windows_of("t").time_ms == 20
+
+
+def test_a_window_that_has_closed_stays_closed_after_a_restart():
+    """Though no row says so any more: the windows that had the greatest time are removed."""
+    spec = TableSpec("t")
+    spec.use_windows(TableWindows(10, 10, expires_ms=5))
+    before = Task("app", TaskId("in", 3), {"t": MemoryStore(spec)})
+    before.windows_of("t").time_ms = 40
+    store = MemoryStore(spec)
+    store.restore([], 1, before.checkpoint().markers["t"])
+    after = Task("app", TaskId("in", 3), {"t": store})
+    after.restored()
+    after.windows_of("t").set("k", 20, 1)
+    assert (after.windows_of("t").dropped, dict(store.rows)) == (1, {})
+
+
+def test_positions_of_topics_wait_for_who_reads_them_again():
+    """But not of those that other tasks read now: these go on there."""
+    task = new_task("t")
+    for topic, offset in (("in", 5), ("gone", 6), ("moved", 7)):
+        task.set_start(topic, Position(offset))
+        task.bind_topic_id(topic, f"id of {topic}")
+    task.keep_topics(["in"], others=["in", "moved"])
+    assert (task.positions, task.left) == ({"in": Position(5)}, {"gone": Position(6)})
+    assert task.topic_ids == {"in": "id of in", "gone": "id of gone"}
+    again = new_task(t=Marker.decode(task.checkpoint().markers["t"], "app", ""))
+    again.keep_topics(["in", "gone", "moved"])
+    assert (again.positions, again.left) == ({"in": Position(5), "gone": Position(6)}, {})

@@ -11,6 +11,7 @@ from isthmus.streams import App, AppError, RecordError
 from isthmus.streams.engine.checkpoint import Position
 from isthmus.streams.runtime import agents as agents_module
 from tests.running import in_loop, run_by
+from tests.streams.virtual_time import in_virtual_time
 
 from .fakes import turns
 from .running import Clock, Ran
@@ -137,6 +138,27 @@ async def test_a_batch_ends_at_the_event_in_hand(monkeypatch, again, readers, ev
         assert ran.position == 1 + step * at_once
         assert all(each == list(range(ran.position)) for each in done)
         assert ran.run.is_whole
+    await ran.run.stop()
+
+
+@run_by(in_virtual_time)
+async def test_an_agent_whose_own_timeout_ends_its_wait_takes_nothing_more_of_the_batch(loop, /):
+    """What is left of it is offered again: it would be done twice."""
+    seen: list[int] = []
+
+    async def impatient(stream: Any) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    async for [event] in stream.take_events(1, None):
+                        seen.append(event.offset)
+
+    ran = Ran.of(impatient)
+    ran.give(3)
+    assert await ran.run.process(100, loop.time()) == 1
+    await asyncio.sleep(5.0)
+    assert seen == [0]
+    assert await ran.run.process(100) == 2 and seen == [0, 1, 2]
     await ran.run.stop()
 
 

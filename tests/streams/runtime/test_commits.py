@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.client import TopicPartition
-from isthmus.client.errors import OperationTimeout, ProducerFailed, ProducerFenced, TransactionAborted
+from isthmus.client.errors import BufferFull, OperationTimeout, ProducerFailed, ProducerFenced, TransactionAborted
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.runtime import system
 from isthmus.streams import App, AppError, ChangelogError, StreamsError
@@ -188,6 +188,19 @@ async def test_events_of_an_operator_go_together_up_to_one_that_cannot(monkeypat
     for name, function in ("partitioner", lambda key, count: 0), ("place", lambda event, count: 0):
         setattr(topic, name, function)
         assert await put(*_events(1)) == (0, [])
+
+
+@run_by(in_loop)
+async def test_events_of_an_operator_that_the_producer_does_not_take_are_not_passed_over(monkeypatch):
+    """They wait until the loop has its next turn: nobody is there then to be told."""
+    world = World(monkeypatch)
+    assert world.commits.put_events(world.task, world.out, _events(b"1")) == 1
+    world.journal.fails["send"] = [BufferFull("no")]
+    await turns()
+    world.work(1)
+    with pytest.raises(CommitRefused, match="an output was not taken: no"):
+        await world.commit()
+    assert not world.told
 
 
 @run_by(in_loop)
@@ -417,6 +430,7 @@ async def test_unacknowledged_outputs_are_bounded_and_one_that_fails_is_not_forg
     world.journal.settle(KafkaError.of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "out-0: may not write"))
     await asyncio.gather(fourth, return_exceptions=True)  # an agent may have caught what it raised
     world.journal.settle()
+    world.journal.at_once = True
     with pytest.raises(StreamsError, match="out-0: may not write"):
         await world.commit()
 

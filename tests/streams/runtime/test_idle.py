@@ -1,4 +1,4 @@
-"""Topics with nothing to read do not keep the windows of others open."""
+"""Topics that are read together: by time, and those with nothing to read do not keep the windows of others open."""
 
 import asyncio
 from collections.abc import Sequence
@@ -52,14 +52,17 @@ class Windows:
         raise AssertionError("nothing fails")
 
     async def orders(self, *times_ms: int) -> None:
-        base = self.task.positions["orders"].offset
+        self.give("orders", *times_ms)
+        while self.run.is_ready:
+            await self.run.process(1_000)
+
+    def give(self, topic: str, *times_ms: int) -> None:
+        base = self.task.positions[topic].offset
         rows = [(at, b"k", b"1", ()) for at in times_ms]
         data = memoryview(bytes(records.build_batch(rows, base_offset=base)))  # type: ignore[arg-type]
         end = base + len(rows)
-        fetched = FetchedBatches(TopicPartition("orders", 0), data, base, end, end, end)
-        self.run.add(Backlog(fetched, self.app.input_topics()["orders"], base))
-        while self.run.is_ready:
-            await self.run.process(1_000)
+        fetched = FetchedBatches(TopicPartition(topic, 0), data, base, end, end, end)
+        self.run.add(Backlog(fetched, self.app.input_topics()[topic], base))
 
 
 def test_windows_close_though_another_topic_has_nothing_to_read() -> None:
@@ -69,8 +72,9 @@ def test_windows_close_though_another_topic_has_nothing_to_read() -> None:
         await task.run.tick(10_000)
         await task.run.tick(10_000 + IDLE_AFTER_MS - 1)
         assert task.sent == []
+        task.task.checkpoint()
         await task.run.tick(10_000 + IDLE_AFTER_MS)
-        assert task.sent == [1]
+        assert task.sent == [1] and task.task.changed
 
     asyncio.run(scenario())
 
@@ -97,5 +101,22 @@ def test_each_topic_has_an_idle_time_of_its_own() -> None:
             await task.run.tick(10_000)
             await task.run.tick(10_000 + IDLE_AFTER_MS)
             assert task.sent == ([1] if is_closed else [])
+
+    asyncio.run(scenario())
+
+
+def test_records_of_several_topics_come_in_the_order_of_time() -> None:
+    async def scenario() -> None:
+        task = Windows()
+        task.more = {"users"}
+        task.give("orders", 5, 15)
+        assert not task.run.is_ready, "one of the users may be earlier"
+        task.more = set()
+        task.give("users", 10, 20)
+        reached = []
+        while task.run.is_ready:
+            await task.run.process(1_000)
+            reached.append(tuple(task.task.positions[topic].offset for topic in ("orders", "users")))
+        assert reached == [(1, 0), (1, 1), (2, 1), (2, 2)]
 
     asyncio.run(scenario())

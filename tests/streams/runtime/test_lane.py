@@ -3,7 +3,9 @@
 import asyncio
 from typing import Any
 
-from isthmus.streams import App
+import pytest
+
+from isthmus.streams import App, RecordError
 from isthmus.streams.engine.checkpoint import Position
 from isthmus.streams.engine.steps import STEP_ROWS
 from tests.running import in_loop, run_by
@@ -79,4 +81,81 @@ async def test_a_task_is_not_whole_until_a_new_step_has_all_rows():
     assert (len(ran.task.stores["pairs"].rows), ran.run.is_whole) == (STEP_ROWS, False)
     await step
     assert (ran.task.stores["pairs"].rows == ran.task.stores["rows"].rows, ran.run.is_whole) == (True, True)
+    await ran.run.stop()
+
+
+@run_by(in_loop)
+async def test_a_task_is_not_whole_while_one_agent_holds_what_another_one_has_done():
+    app = App("app")
+    table = app.Table("t", default=int)
+
+    @app.agent(app.topic("in"), tables=[table])
+    async def hold(stream: Any) -> None:
+        async for _ in stream.take_events(2, None):
+            pass
+
+    @app.agent(app.topic("in"), tables=[table])
+    async def count(stream: Any) -> None:
+        async for _ in stream:
+            table["n"] += 1
+
+    ran = Ran(app)
+    await ran.drain(1)
+    assert (table_of(ran), ran.run.is_behind, ran.run.is_whole) == ({"n": 1}, True, False)
+    await ran.drain(1)
+    ran.run.before_checkpoint()
+    assert (table_of(ran), ran.run.is_behind, ran.run.is_whole, ran.position) == ({"n": 2}, False, True, 2)
+    await ran.run.stop()
+
+
+def table_of(ran: Ran) -> dict[Any, Any]:
+    return dict(ran.task.stores["t"].rows)
+
+
+@run_by(in_loop)
+async def test_a_task_stays_within_its_event_where_a_step_has_failed():
+    """Whatever the clock does until it ends."""
+
+    def fail(value: Any) -> Any:
+        raise ValueError("no")
+
+    app = App("app")
+    app.stream("in").map(fail, name="failing").tumbling(1).count(name="n")
+    ran = Ran(app)
+    ran.give(1)
+    with pytest.raises(RecordError, match="step failing raised ValueError"):
+        await ran.run.process(100)
+    await ran.run.tick(10_000)
+    assert not ran.run.is_whole
+    await ran.run.stop()
+
+
+@run_by(in_loop)
+async def test_a_window_is_closed_once_though_several_lanes_could():
+    closed: list[Any] = []
+    go_on = asyncio.Event()
+
+    async def close(key: Any, value: Any) -> None:
+        closed.append(key)
+        await go_on.wait()
+
+    app = App("app")
+    table = app.Table("t", default=int, on_window_close=close).tumbling(0.01, expires=0.001)
+
+    async def count(stream: Any) -> None:
+        async for _ in stream:
+            table["k"] += 1
+
+    for topic in ("in", "other"):
+        app.agent(app.topic(topic), name=topic, tables=[table])(count)
+    ran = Ran(app)
+    ran.task.set_start("other", Position(0))
+    ran.give(15)
+    ran.give(1, "other")
+    steps = [asyncio.ensure_future(ran.run.lane_of(topic).process(100)) for topic in ("in", "other")]
+    await turns()
+    assert len(closed) == 1
+    go_on.set()
+    await asyncio.gather(*steps)
+    assert len(closed) == 1
     await ran.run.stop()

@@ -82,22 +82,48 @@ async def test_a_position_that_the_topic_does_not_have_ends_the_worker(monkeypat
     await world.end()
 
 
+@pytest.mark.parametrize("is_member", [False, True])
 @run_by(in_loop)
-async def test_state_that_is_being_replaced_keeps_a_task_from_beginning(monkeypatch):
+async def test_state_that_is_being_replaced_keeps_a_task_from_beginning(monkeypatch, is_member):
     """It is looked for again by a member of the group: who replaces it looks for members once the fence is up."""
     world = World(monkeypatch)
-    await world.worker.start()
-    world.client.topics[topic_names.fence("app")] = world.client.topics["in"]
 
     async def read(client: Any, app_id: str) -> fence.Change:
         return fence.Change(fence.RESTORE, "/saved")
 
     monkeypatch.setattr(fence, "read", read)
-    world.running = asyncio.ensure_future(world.worker.run())
-    world.group.rebalance("assign", ONE)
+    if is_member:
+        await world.start()
+    world.client.topics[topic_names.fence("app")] = world.client.topics["in"]
     with pytest.raises(StreamsError, match="app app: a restore of /saved is under way"):
+        if not is_member:
+            await world.start()
+        world.group.rebalance("assign", ONE)
         await world.until(lambda: world.worker.running)
-    assert "load" not in world.journal.steps
+    assert ("assign" in world.journal.steps) == is_member and "load" not in world.journal.steps
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_position_of_a_topic_that_another_task_reads_now_is_not_kept(monkeypatch):
+    """That one goes on from it, or from what the group has; this one would come back to what was done since."""
+
+    async def beside(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    def reads(app: App) -> Any:
+        app.agent(app.topic("more"), name="beside")(beside)
+        return app.topic("in")
+
+    world = World(monkeypatch, reads=reads)
+    world.client.topics["more"] = world.client.topics["in"]
+    marker = Marker("app", 1, ("seen",), {name: Position(3) for name in ("in", "more", "gone")})
+    world.journal.done.append(("send", PLAIN, CHANGELOG, MARKER, marker.encode(), 0))
+    await world.start(ONE)
+    await world.until(lambda: world.worker.running)
+    [run] = world.worker.running.values()
+    assert (run.task.positions, run.task.left) == ({"in": Position(3)}, {"gone": Position(3)})
     await world.end()
 
 
@@ -248,10 +274,8 @@ async def test_a_task_is_not_restored_from_a_changelog_that_is_another_one_now(m
         del world.client.topics[CHANGELOG]
     world.group.rebalance("revoke", ONE)
     world.group.rebalance("assign", ONE)
-    assert world.running is not None
     with pytest.raises(ChangelogError, match=f"changelog {CHANGELOG} .*{how}.* streams reset app"):
-        await world.running
-    assert world.journal.steps.count("load") == 1
+        await world.until(lambda: world.journal.steps.count("load") == 2)
     await world.end()
 
 

@@ -1,6 +1,8 @@
-"""What a worker refuses before it joins its group: state of other code, and changelogs that lose rows."""
+"""What a worker refuses before it joins its group: state of other code, and changelogs that lose rows. And what it does
+about an input that grows."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from isthmus.streams.engine.changes import Written
 from tests.running import in_loop, run_by
 from tests.streams.virtual_time import in_virtual_time
 
-from .world import CHANGELOG, World, left_by
+from .world import CHANGELOG, ONE, OTHER, World, left_by
 
 
 @run_by(in_loop)
@@ -52,4 +54,18 @@ async def test_a_changelog_that_another_worker_has_just_made_is_waited_for(loop,
     else:
         with pytest.raises(KafkaError, match=CHANGELOG):
             await world.start()
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_an_input_that_has_grown_is_seen_at_the_rebalance(monkeypatch):
+    """Who has nothing to commit looks nowhere else."""
+    world = World(monkeypatch)
+    await world.start(ONE)
+    await world.until(lambda: world.worker.running)
+    known: Any = SimpleNamespace(leaders=dict.fromkeys(range(3), 1), topic_id=world.client.topics["in"].topic_id)
+    world.client.topics["in"] = known
+    world.group.rebalance("assign", OTHER)
+    await world.until(lambda: "app-in-copartitioned" in world.created)
+    assert world.worker.layout.tables == {"seen": 2}
     await world.end()
