@@ -219,6 +219,7 @@ def test_what_is_regrouped_goes_where_the_table_has_its_keys(partitioner: str, c
     names = app.stream(app.topic("users", partitioner=partitioner)).table("names")
     by_user = app.stream("orders").group_by(lambda order: order["user"].encode(), name="by")
     by_user.left_join(names, value=lambda order, name: [order["user"], name], name="named").to("out")
+    assert app.all_tables()["names"].partitioner == partitioner.removesuffix("_random")
 
     async def scenario() -> None:
         run = Partitioned(app, {"orders": 2, "users": users, "regrouped-by-repartition": repartitioned}, 1)

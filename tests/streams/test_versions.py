@@ -12,6 +12,7 @@ import pytest
 
 from isthmus.streams import DROP, App, AppError, ChangeRefused, TestDriver
 from isthmus.streams.aggregates import Count, Sum, TopN
+from isthmus.streams.engine import versions
 from isthmus.streams.engine.changes import DOUBTED, GOES_ON, LEFT, REFUSED, Written, compare
 from isthmus.streams.engine.checkpoint import MARKER, Marker, as_read
 from isthmus.streams.runtime.written import code_of
@@ -682,6 +683,19 @@ def test_a_step_that_cannot_be_made_whole_is_refused(first: App, second: App | N
     with pytest.raises(ChangeRefused, match=said):
         ran(third, before)
     assert any(effect == REFUSED for effect, _ in changes(third, before).values())
+
+
+def test_more_rows_than_one_transaction_takes_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "FED_ROWS_MAX", 1)
+    monkeypatch.setattr(versions, "MIGRATED_ROWS_MAX", 1)
+    records = [("in", "a", 1), ("in", "b", 2)]
+    with pytest.raises(
+        ChangeRefused, match="rows has more than 1 rows in a partition, which cannot be given to step of"
+    ):
+        ran(of_rows("groups"), ran(of_rows(), None, *records))
+    app, _ = sums(2, migrate={1: lambda key, value: {"sum": value}})
+    with pytest.raises(ChangeRefused, match="sums has more than 1 rows in a partition, which cannot be migrated"):
+        ran(app, ran(sums()[0], None, *records))
 
 
 def test_a_step_that_is_filled_is_told_of() -> None:

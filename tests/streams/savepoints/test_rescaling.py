@@ -3,6 +3,7 @@ always had them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from isthmus.streams.engine.operators.keeping import pack_event, unpack_event
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.task import Task, TaskId
 from isthmus.streams.runtime.layout import Layout
+from isthmus.streams.savepoints import fence
 from isthmus.streams.savepoints.format import (
     Input,
     Manifest,
@@ -36,7 +38,7 @@ from isthmus.streams.savepoints.format import (
     finish,
 )
 from isthmus.streams.savepoints.plan import Plan
-from isthmus.streams.savepoints.rescaling import Rescaled, rescale
+from isthmus.streams.savepoints.rescaling import Rescaled, begun, rescale
 
 END_MS = 1 << 42
 OWN_HEADERS = (("own", b"1"),)
@@ -235,6 +237,33 @@ def test_positions_are_those_of_the_inputs_and_bridges_begin_at_0(tmp_path: Path
     assert found.offsets == inputs | {TopicPartition(bridge, p): 0 for p in range(7)}
     want = Marker("app", 5, ("counts",), {bridge: Position(0)}, {}, {"counts": 70}, seen(60, 0))
     assert found.markers == {TopicPartition("app-counts-changelog", p): want for p in range(7)}
+
+
+def test_the_savepoint_of_another_app_or_of_another_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = counted(tmp_path, counting(), [[], [], []])
+    with pytest.raises(AppError, match=f"{tmp_path} is of app app, not of other"):
+        rescaled(App("other"), saved, 4)
+
+    async def begins(taken_ms: int, what: str = fence.RESTORE) -> Savepoint | None:
+        async def is_up(*_: Any) -> bool:
+            return True
+
+        async def read(*_: Any) -> fence.Change:
+            return fence.Change(what, str(tmp_path), taken_ms)
+
+        monkeypatch.setattr(fence, "is_up", is_up)
+        monkeypatch.setattr(fence, "read", read)
+        client: Any = None
+        return await begun(client, "app")
+
+    found = asyncio.run(begins(0))
+    assert found is not None and found.manifest == saved.manifest
+    with pytest.raises(AppError, match="was not finished, and the folder has another savepoint now"):
+        asyncio.run(begins(1))
+    with pytest.raises(AppError, match="app app: a reset was not finished: run it again"):
+        asyncio.run(begins(0, fence.RESET))
 
 
 def test_rows_of_several_versions_are_refused(tmp_path: Path) -> None:
