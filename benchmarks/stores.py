@@ -7,7 +7,6 @@ threads in it.
                                  `first` while the keys are new, `again` once they are there
     hot-disk                     the same over 10,000 of the keys, which are cached
     restore-memory, restore-disk a changelog of as many keys, 20,000 rows at a time
-    expire                       as many rows with a TTL: a set of each, and all of them expiring
     rocksdb, lmdb, sqlite        the same count of bytes with these alone, 5,000 at a time (lmdb has to be installed)
 """
 
@@ -31,7 +30,6 @@ from typing import Any
 from isthmus.runtime import system
 from isthmus.streams.engine.stores.database import Database, DiskMemory
 from isthmus.streams.engine.stores.disk import DiskStore
-from isthmus.streams.engine.stores.expiry import ExpiringRows
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.stores.store import Store
 from isthmus.streams.engine.tables import TableSpec
@@ -139,25 +137,6 @@ def restoring(store: Store, keys: int) -> Figures:
     return found
 
 
-def expiring(keys: int) -> Figures:
-    store = MemoryStore(SPEC)
-    rows = ExpiringRows(store, 100_000_000)
-    names = shuffled(keys, 1)
-    for at, each in enumerate(names):
-        rows.set(each, 1, at)
-    watch = Watch()
-    for at, each in enumerate(names):
-        rows.set(each, 2, at + keys)
-    found = watch.figures("set", keys)
-    bare = Watch()
-    index = ExpiringRows(store, 100_000_000)
-    found["index_mb"] = bare.memory_mb()
-    del index
-    watch = Watch()
-    assert len(rows.advance(200_000_000 + 2 * keys)) == keys
-    return found | watch.figures("expired", keys)
-
-
 # --- The databases alone --------------------------------------------------------------------------------------------
 
 Get = Callable[[bytes], Any]
@@ -224,7 +203,6 @@ CASES: dict[str, Callable[[int, Path], Figures]] = {
     "hot-disk": hot,
     "restore-memory": lambda keys, _: restoring(MemoryStore(SPEC), keys),
     "restore-disk": lambda keys, folder: restoring(on_disk(folder), keys),
-    "expire": lambda keys, _: expiring(keys),
     "rocksdb": rocksdb,
     "lmdb": lmdb,
     "sqlite": sqlite,
