@@ -119,6 +119,26 @@ def test_all_augmented_assignments_apply_to_the_value(operation: str):
     in_agent(scenario, lambda table: table.tumbling(10))
 
 
+def test_windows_of_another_key_or_table_are_set_as_their_value():
+    app = App("app")
+    one, other = (app.Table(name, default=int).tumbling(10) for name in ("one", "other"))
+
+    @app.agent(app.topic("in"), tables=[one, other])
+    async def agent(stream: Any) -> None:
+        async for _ in stream:
+            windows = one["a"]
+            windows += 2
+            one["b"] = other["a"] = windows
+
+    async def run() -> None:
+        driver = TestDriver(app)
+        driver.send("in", value=b"1", timestamp_ms=5)
+        assert driver.table("one") == {("a", 0): 2, ("b", 0): 2} and driver.table("other") == {("a", 0): 2}
+        driver.close()
+
+    asyncio.run(run())
+
+
 def test_windows_of_other_times_can_be_looked_at():
     app, table = made(lambda table: table.tumbling(10))
     seen = []
@@ -299,6 +319,8 @@ async def test_a_window_closes_so_long_after_its_end_once_and_is_removed():
     assert closed == [(("a", (0, 10)), 2)] and driver.table("t") == {("a", 10_000): 2}
     await give(driver, 9_000, 15_000)  # too late, and not
     assert len(closed) == 1 and driver.table("t") == {("a", 10_000): 3}
+    await give(driver, 25_000)  # in another window, which is open
+    assert closed[1:] == [(("a", (10, 20)), 3)] and driver.table("t") == {("a", 20_000): 1}
     driver.close()
 
 

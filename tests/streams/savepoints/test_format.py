@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,16 @@ def test_records_come_back_up_to_where_the_file_was_cut(
     assert (found, part.records) == (want, len(want))
     offsets = [offset for read in saved.read(part) for offset in read.offsets]
     assert offsets == list(range(len(want)))
+
+
+def test_all_of_a_savepoint_is_on_the_disk_once_it_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), sync(fd)))
+    folder = tmp_path / "saved"
+    begin(folder)
+    written(folder, [(1, b"k", b"v")])
+    assert {each.stat().st_ino for each in (folder, *folder.rglob("*"))} <= synced
 
 
 def test_a_manifest_comes_back(tmp_path: Path) -> None:
