@@ -25,6 +25,7 @@ from .api.app import App
 from .api.channels import Channel
 from .api.global_tables import GlobalTable, SetGlobalTable
 from .api.ids import uuid
+from .api.rpc import NoReply
 from .api.schema import Schema
 from .api.service import Service
 from .api.sets import SetTable
@@ -67,6 +68,7 @@ __all__ = [
     "HoppingWindow",
     "Model",
     "ModelOptions",
+    "NoReply",
     "Origin",
     "Record",
     "RecordError",

@@ -6,13 +6,14 @@ A name that is not in the table either gets the nearest one that there is.
 
 from __future__ import annotations
 
-import difflib
 import dis
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
+
+from ..near import or_near
 
 _METRICS = "metrics of a worker are at /metrics, for Prometheus, and on its page"
 _ENGINE = "the engine has no such part; "
@@ -429,8 +430,7 @@ def said(of: str, name: str, known: Iterable[str] = ()) -> str:
     what = "isthmus.streams" if of == "package" else f"isthmus.streams.{of}" if of in MODULES else of
     if instead is not None:
         return f"{what} has no {name}, which Faust has: {instead}"
-    near = difflib.get_close_matches(name, [each for each in known if not each.startswith("_")], 1)
-    return f"{what} has no {name}" + (f": is it {near[0]}?" if near else "")
+    return f"{what} has no {name}" + or_near(name, [each for each in known if not each.startswith("_")])
 
 
 def of_module(of: str, known: Sequence[str]) -> Callable[[str], NoReturn]:
@@ -476,8 +476,7 @@ def missing_of_step(step: object, name: str) -> NoReturn:
     what = f"{type(step).__name__} has no {name}"
     if instead is not None:
         raise AttributeError(f"{what}, which Kafka Streams has: {instead}")
-    near = difflib.get_close_matches(_in_python(name), known, 1)
-    raise AttributeError(what + (f": is it {near[0]}?" if near else f"; it has {', '.join(known)}"))
+    raise AttributeError(what + (or_near(_in_python(name), known) or f"; it has {', '.join(known)}"))
 
 
 def _in_python(name: str) -> str:

@@ -18,6 +18,7 @@ import asyncio
 import copy
 import functools
 import importlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import tzinfo
 from math import inf
@@ -33,12 +34,13 @@ from ..engine.failures import OnError
 from ..engine.graph import Graph, Kind, Node, part_of
 from ..engine.lengths import Seconds, milliseconds, seconds
 from ..engine.partitioning import KeyRule
-from ..engine.plain_functions import refuse_async
+from ..engine.plain_functions import check_functions, refuse_async
 from ..engine.serialization import Serializers
 from ..engine.stores.global_store import GlobalStore
 from ..engine.tables import TableSpec
 from ..engine.topology import Reader, Topology
 from ..errors import AppError
+from ..near import or_near
 from . import absent, tables
 from .agents import Agent, AgentFunction, Sink, default_name
 from .background import Background
@@ -326,6 +328,7 @@ class App:
         )
         if columns is not None:
             made.columns = self._columns(made, columns, schema, timestamp)
+        check_functions(f"timestamp= of topic {', '.join(topics)}", timestamp)
         refuse_async(f"timestamp= of topic {', '.join(topics)}", timestamp)
         made.timestamp, made.watermark_delay_ms = timestamp, milliseconds(watermark_delay, "watermark_delay")
         if idle_after is not None:
@@ -483,6 +486,9 @@ class App:
 
     def stream(self, *topics: Topic | str) -> Source[Any, Any]:
         """The events of topics, for steps that are declared: `app.stream(orders).filter(...).tumbling(60).count()`."""
+        for each in topics:
+            if not isinstance(each, (str, Topic)):
+                raise AppError(f"app.stream() takes topics or their names, and not {each!r}")
         names = [name for each in topics for name in ([each] if isinstance(each, str) else each.names)]
         for each in topics:
             if isinstance(each, Topic):
@@ -569,6 +575,16 @@ class App:
         done with errors. of_topic: as `topic` has them, where channel is a name or None."""
         if of_topic and channel is not None and not isinstance(channel, str):
             raise AppError(f"an agent of {channel!r} has no {next(iter(of_topic))}=: the topic is declared with it")
+        if channel is not None and not isinstance(channel, (Topic, Source, Channel, str)):
+            hint = ": write @app.agent(), with parentheses" if inspect.isfunction(channel) else ""
+            raise AppError(f"an agent reads a topic, a channel or a source, and not {channel!r}{hint}")
+        options = inspect.signature(self.topic).parameters
+        for option in of_topic:
+            if option not in options:
+                known = [*inspect.signature(self.agent).parameters, *options]
+                raise AppError(f"an agent has no option {option}={or_near(option, known, '=')}")
+        if sink is not None and not isinstance(sink, (list, tuple)):
+            raise AppError(f"sink= of an agent is a list, and not {sink!r}: write sink=[…]")
 
         def declare(function: AgentFunction) -> Agent:
             agent_name = name or default_name(function)

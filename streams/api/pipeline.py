@@ -14,7 +14,6 @@ an app runs on. It is given by `name=`, or made of what the step does and of wha
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import replace
 from functools import partial
@@ -54,6 +53,7 @@ from ..engine.record_rows import RecordCodec
 from ..engine.table_codec import TableCodec
 from ..engine.tables import MEMORY, TableSpec
 from ..errors import AppError
+from ..near import or_near
 from . import absent, aggregates
 from .aggregates import Aggregate, Of, TopN
 from .host import Hosted
@@ -411,9 +411,8 @@ class Source(Generic[K, V]):
         kind, known = ("a source", WITH_SOURCE) if isinstance(other, Source) else ("a table", WITH_TABLE)
         for option in options:
             if option not in known:
-                near = difflib.get_close_matches(option, known, 1)
-                instead = f"is it {near[0]}=?" if near else f"there are {', '.join(f'{each}=' for each in known)}"
-                raise AppError(f"{what}: a join with {kind} has no option {option}=: {instead}")
+                instead = or_near(option, known, "=") or f": there are {', '.join(f'{each}=' for each in known)}"
+                raise AppError(f"{what}: a join with {kind} has no option {option}={instead}")
         join = self._stream_join if isinstance(other, Source) else self._table_join
         return join(how, other, value, name, **options)
 

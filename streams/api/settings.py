@@ -10,7 +10,6 @@ Durations are seconds, as a number or a timedelta.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -29,6 +28,7 @@ from ..engine.failures import FAIL, OnError, check
 from ..engine.lengths import Seconds, seconds
 from ..engine.partitioning import KeyRule, key_rule
 from ..errors import AppError
+from ..near import or_near
 
 T = TypeVar("T")
 Autodiscover = bool | Iterable[str] | Callable[[], Iterable[str]]
@@ -498,8 +498,7 @@ class Settings:
         elif option in REFUSED:
             raise AppError(f"app {self.name}: {option} cannot be set: {REFUSED[option]}")
         else:
-            near = difflib.get_close_matches(option, [*table(), *IGNORED], 1)
-            raise AppError(f"app {self.name}: there is no setting {option}{f': is it {near[0]}?' if near else ''}")
+            raise AppError(f"app {self.name}: there is no setting {option}{or_near(option, [*table(), *IGNORED])}")
 
     def update(self, options: Mapping[str, Any]) -> None:
         """Change several. Raises AppError as the constructor does."""

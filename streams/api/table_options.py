@@ -7,13 +7,14 @@ from typing import Any, TypedDict
 
 from ..engine.codecs import CodecArg
 from ..engine.described import KEY_TYPE, name_of
-from ..engine.plain_functions import refuse_async
+from ..engine.plain_functions import check_functions, refuse_async
 from ..engine.record_rows import RecordCodec
 from ..engine.serialization import Serializers
 from ..engine.serialized_rows import SerializedCodec
 from ..engine.table_codec import TableCodec
 from ..engine.tables import RowCodec, TableSpec
 from ..errors import AppError
+from ..near import or_near
 from .schema import Schema
 from .settings import STORES
 
@@ -73,6 +74,9 @@ def spec_of(
     """store: of the app. of_sets: the values are sets of what value_type says. Raises AppError for options that are not
     known, or cannot be had."""
     check(name, options)
+    if default is not None and not callable(default):
+        raise AppError(f"table {name}: default={default!r} is no function: write default=lambda: {default!r}")
+    check_functions(f"on_window_close= of table {name}", options.get("on_window_close"))
     refuse_async(f"default= of table {name}", default)
     version = options.get("version", 1)
     if not isinstance(version, int) or version < 1:
@@ -112,7 +116,8 @@ def check(name: str, options: Mapping[str, Any], but: frozenset[str] = frozenset
         if option in REFUSED and option not in but and value:
             raise AppError(f"table {name}: {option}= is not possible: {REFUSED[option]}")
         if option not in TableOptions.__annotations__:
-            raise AppError(f"table {name}: there is no option {option}=")
+            near = or_near(option, [*TableOptions.__annotations__, "default"], "=")
+            raise AppError(f"table {name}: there is no option {option}={near}")
 
 
 def _store(table: str, said: str) -> str:

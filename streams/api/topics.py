@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ...client import RecordMetadata
+from ..engine import topic_names
 from ..engine.codecs import CodecArg
 from ..engine.columns import ColumnTypes, records_of
 from ..engine.event import Event, Headers
@@ -90,6 +91,8 @@ class Topic(Generic[KeyT, ValueT]):
     ) -> None:
         if not names:
             raise AppError("app.topic() needs a name")
+        for name in names:
+            topic_names.check_topic(name)
         self.app = app
         self.names = tuple(names)
         self.serialization = serialization

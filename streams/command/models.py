@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import click
 
 from ..models import Record
+from ..near import or_near
 from .context import AppCommand
 
 
@@ -29,8 +29,8 @@ def show_model(command: AppCommand, name: str) -> None:
         full: model for full, model in known.items() if name in (full, _short(command, full), full.rpartition(".")[2])
     }
     if not found:
-        near = difflib.get_close_matches(name, [each.rpartition(".")[2] for each in known], 1)
-        raise click.UsageError(f"there is no model {name}" + (f": is it {near[0]}?" if near else "; see models"))
+        near = or_near(name, [each.rpartition(".")[2] for each in known])
+        raise click.UsageError(f"there is no model {name}{near or '; see models'}")
     for full, model in found.items():
         fields = [getattr(model, field) for field in model._options.fields]
         rows = [(each.field, _type(each.type), "*" if each.required else repr(each.default)) for each in fields]

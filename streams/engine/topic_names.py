@@ -12,6 +12,7 @@ BETWEEN = (REPARTITION, BRIDGE)  # between two steps
 _NAMED = (CHANGELOG, REPARTITION, BRIDGE)  # after a table, or what they carry
 
 _PART = re.compile(r"[a-zA-Z0-9._-]{1,200}")  # topics' names have up to 249 letters
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check(what: str, name: str) -> None:
@@ -20,6 +21,12 @@ def check(what: str, name: str) -> None:
         raise AppError(
             f"{what} {name!r} cannot be part of a topic's name: it may have up to 200 letters, digits, '.', '_' and '-'"
         )
+
+
+def check_topic(name: str) -> None:
+    """Raises AppError for a name that no topic can have."""
+    if name in (".", "..") or not _TOPIC.fullmatch(name):
+        raise AppError(f"no topic can be called {name!r}: it may have up to 249 letters, digits, '.', '_' and '-'")
 
 
 def changelog(app_id: str, table: str) -> str:

@@ -13,6 +13,7 @@ A record is a plain object with its values in `__dict__`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import datetime
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from ..engine.codecs import Codec, CodecArg, JsonCodec, get_codec
 from ..errors import AppError
+from ..near import or_near
 from . import wire
 from .annotations import Later, annotated, default_of, defined, own_names
 from .compiled import (
@@ -278,7 +280,14 @@ class Record(Model):
         lazy_creation: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init_subclass__(**kwargs)
+        try:
+            super().__init_subclass__(**kwargs)  # bases of the app's own may take more
+        except TypeError:
+            if not kwargs:
+                raise
+            option = next(iter(kwargs))
+            near = or_near(option, inspect.signature(cls.__init_subclass__).parameters, "=")
+            raise TypeError(f"record {cls.__name__}: there is no option {option}={near}") from None
         given = {
             "serializer": serializer,
             "include_metadata": include_metadata,

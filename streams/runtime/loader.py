@@ -14,6 +14,8 @@ from pathlib import Path
 from ..api.app import App
 from ..errors import AppError
 
+_OURS = f"{Path(__file__).parent.parent}{os.sep}"  # files of this package
+
 
 def find(name: str) -> App:
     """The app that `path/to/file.py:app`, `module:app`, `module.app`, or a module with an `app` names."""
@@ -55,11 +57,14 @@ def find(name: str) -> App:
 
 @contextlib.contextmanager
 def loading(where: str) -> Iterator[None]:
-    """An app that cannot be loaded now cannot be loaded later: AppError names the line; ISTHMUS_DEBUG=1 shows all."""
+    """An app that cannot be loaded now cannot be loaded later: AppError names the line of the app's that did it;
+    ISTHMUS_DEBUG=1 shows all."""
     try:
         yield
-    except AppError:
-        raise
+    except AppError as error:
+        if type(error) is not AppError or os.environ.get("ISTHMUS_DEBUG"):
+            raise
+        raise AppError(f"{_place(error)}: {error}") from None
     except Exception as error:
         if os.environ.get("ISTHMUS_DEBUG"):
             raise
@@ -68,7 +73,12 @@ def loading(where: str) -> Iterator[None]:
         if isinstance(error, SyntaxError):
             place, words = f"{error.filename or where}:{error.lineno or 1}", error.msg
         else:
-            frames = traceback.extract_tb(error.__traceback__)
-            last = [frame for frame in frames if not frame.filename.startswith("<")][-1]
-            place, words = f"{last.filename}:{last.lineno}", str(error)
+            place, words = _place(error), str(error)
         raise AppError(f"{where} cannot be loaded: {place}: {type(error).__name__}: {words}") from None
+
+
+def _place(error: Exception) -> str:
+    """FILE:LINE of the last call that is no call within this package, since that is where something can be mended."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    last = next((frame for frame in reversed(frames) if not frame.filename.startswith(_OURS)), frames[-1])
+    return f"{last.filename}:{last.lineno}"

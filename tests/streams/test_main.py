@@ -15,7 +15,14 @@ from isthmus.streams.runtime.loader import find
         ("import no_such_module_at_all", r"app.py:1: ModuleNotFoundError: No module named 'no_such_module_at_all'"),
         ("def f():\n    return 1 / 0\nf()", r"app.py:2: ZeroDivisionError: division by zero"),
         ("app = 1", "has no App called app"),
-        ("from isthmus.streams import App\napp = App('a/b')", "^app id 'a/b' cannot be part of a topic's name"),
+        (
+            "from isthmus.streams import App\napp = App('a/b')",
+            r"app.py:2: app id 'a/b' cannot be part of a topic's name",
+        ),
+        (
+            "from isthmus.streams import App\nApp('a').stream('x').count",
+            r"app.py:2: AttributeError: Source has no count",
+        ),
         ("app = 1\0", r"app\.py:1: SyntaxError: source code"),
     ],
 )
