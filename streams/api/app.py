@@ -120,6 +120,8 @@ class App:
     def __init__(self, id: str, **options: Unpack[Options]) -> None:
         self._settings = Settings(id, options)
         self._is_configured = self._is_final = False
+        self._keeps_tables = False  # all is declared: those found since are the ones that the app has
+        self._tables_found: dict[str, TableSpec] | None = None
         self.signals = Signals(self)
         self.on_before_configured = self.signals.on_before_configured
         self.on_configured = self.signals.on_configured
@@ -184,14 +186,14 @@ class App:
 
     def finalize(self) -> None:
         """All is declared: read the settings and import what is to be discovered, with Django after that is set up. A
-        worker and a command do so."""
-        if self._is_final:
-            return
-        self._is_final = True
-        set_up_django()
-        self.on_worker_init.send_now()
-        self.discover()
-        self.on_after_configured.send_now()
+        worker and a command do so. What is declared later counts when this is called again."""
+        if not self._is_final:
+            self._is_final = True
+            set_up_django()
+            self.on_worker_init.send_now()
+            self.discover()
+            self.on_after_configured.send_now()
+        self._keeps_tables, self._tables_found = True, None
 
     def discover(self, *modules: str) -> None:
         """Import modules, and all modules of packages, so that the agents, tasks, pages and commands in them are known:
@@ -863,6 +865,8 @@ class App:
 
     def all_tables(self) -> dict[str, TableSpec]:
         """The app's tables, and those of its pipelines' steps, by name."""
+        if self._tables_found is not None:
+            return self._tables_found
         graph = self.pipeline.graph
         alone = {watermarks_of(part): part_of(part) for part in graph.parts() if keeps_watermarks(part, graph)}
         watermarks = {name: TableSpec(name, part=part) for name, part in alone.items()}
@@ -873,6 +877,8 @@ class App:
             specs[name].partitioner = by
         for name, topics in graph.keyed_by().items():
             specs[name].keys = ", ".join(sorted(set(map(self._keys_in, topics))))
+        if self._keeps_tables:
+            self._tables_found = specs
         return specs
 
     def _keys_in(self, topic: str) -> str:

@@ -236,3 +236,14 @@ def test_a_table_does_what_a_dict_does():
 
     driver = in_agent(scenario)
     assert driver.table("t") == {"b": 2, "c": 5}
+
+
+def test_an_app_that_is_final_knows_its_tables_without_looking_again() -> None:
+    app = App("app")
+    app.Table("first")
+    assert app.all_tables() is not app.all_tables()
+    app.finalize()
+    assert app.all_tables() is app.all_tables()
+    app.Table("second")
+    app.finalize()
+    assert list(app.all_tables()) == ["first", "second"]
