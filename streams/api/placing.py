@@ -12,6 +12,7 @@ from ..engine.partitioning import KeyRule, told
 from ..engine.topology import Topology
 from .agents import Agent
 from .topics import Topic
+from .usage import used
 
 
 def partitioners(
@@ -48,11 +49,14 @@ def _is_internal(topic: Topic | None) -> bool:
 def _written(agents: Sequence[Agent], graph: Graph) -> Iterator[tuple[str, KeyRule | None, bool]]:
     """Topics that the app writes: the partitioner, None: the topic's; and whether it is one between two steps, which
     has its keys where the topics of others have them that it is read together with."""
+    read = {name for agent in agents if agent.topic is not None for name in agent.reads.names}
     for agent in agents:
         own = () if agent.topic is None or not agent.topic.is_internal else (agent.topic,)
         targets = (step.target for step in agent.steps)
         for topic in (*own, *targets, *(sink for sink in agent.sinks if isinstance(sink, Topic))):
             yield from ((name, topic.partitioner, False) for name in topic.names)
+        for topic in used(agent.function, (Topic,), in_objects=False):  # it may send to them
+            yield from ((name, topic.partitioner, False) for name in topic.names if name in read)
     for node in graph.nodes.values():
         if node.kind is Kind.SINK or (node.kind is Kind.REPARTITION and node.place is None):
             yield from ((name, node.partitioner, node.kind is Kind.REPARTITION) for name in node.topics)

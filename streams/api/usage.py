@@ -1,4 +1,4 @@
-"""Finds the tables that a function uses, by looking at its code: the names it reads, and what these are.
+"""Finds the tables and topics that a function uses, by looking at its code: the names it reads, and what these are.
 
 Followed are globals, closures, bound methods, partials, attributes of modules and of the objects that these names are,
 and the functions among them. What is reached in other ways, such as by a key in a dict, is not seen: the agent says it,
@@ -16,8 +16,9 @@ from typing import Any
 SEEN_MAX = 10_000  # objects looked at for one function
 
 
-def used(function: Callable[..., Any], kinds: tuple[type, ...]) -> list[Any]:
-    """The objects of these types that the function's code names, each once, in the order found."""
+def used(function: Callable[..., Any], kinds: tuple[type, ...], in_objects: bool = True) -> list[Any]:
+    """The objects of these types that the function's code names, each once, in the order found. in_objects: also those
+    that are attributes of objects which it names, whether it names these attributes or not."""
     found: dict[int, Any] = {}
     seen: dict[int, Any] = {}
     waiting: list[Any] = [function]
@@ -30,7 +31,7 @@ def used(function: Callable[..., Any], kinds: tuple[type, ...]) -> list[Any]:
             found[id(each)] = each
         elif isinstance(each, (FunctionType, MethodType, functools.partial)):
             waiting += _named_by(each)
-        elif _is_users(each):
+        elif in_objects and _is_users(each):
             waiting += [value for value in vars(each).values() if isinstance(value, (*kinds, FunctionType, MethodType))]
     return list(found.values())
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from ..errors import ChangeRefused
 from . import topic_names
 from .checkpoint import Marker
-from .described import GIVEN_BY, WAITING, doubts
+from .described import BRIDGED_BY, GIVEN_BY, WAITING, doubts
 from .feeding import FEEDS
 from .tables import TableSpec
 from .topology import SubTopology
-from .versions import adopted, path
+from .versions import adopted, check_bridged, path
 
 GOES_ON, DOUBTED, MIGRATES, LEFT, REFUSED = "goes on", "doubted", "migrates", "left", "refused"
 
@@ -37,7 +37,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Code:
-    """What an app's code is. subtopologies: as declared, without bridges. steps: of pipelines; retired: tables."""
+    """What an app's code is. subtopologies: as declared, without bridges. steps: of pipelines; retired: tables.
+    bridged_by: table -> the rule by which bridges bring its records, of tables that have them."""
 
     app: str
     subtopologies: tuple[SubTopology, ...]
@@ -45,6 +46,7 @@ class Code:
     guarantee: str
     steps: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
+    bridged_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> set[str]:
@@ -181,6 +183,11 @@ def _table(code: Code, written: Written, spec: TableSpec, markers: Mapping[int, 
             way = f"version={version + 1} and a migration make rows what they are now"
             ways = () if spec.part else (way,)
             yield Change(DOUBTED, what, f"has rows of version {version}, and {'; '.join(doubted)}", ways)
+    rules = {rule: None for _, each in sorted(markers.items()) if (rule := each.topology.get(BRIDGED_BY))}
+    for rule in rules:
+        error = _refused(lambda before=rule: check_bridged(spec.name, before, code.bridged_by.get(spec.name)))  # type: ignore[misc]
+        if error is not None:
+            yield Change(REFUSED, what, error.removeprefix(f"{what} "))
     behind = [
         f"{topic}-{partition} by {last - marker.positions[topic].offset}"
         for partition, marker in sorted(markers.items())

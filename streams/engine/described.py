@@ -19,6 +19,7 @@ from .feeding import FEEDS, UNFED
 COMPUTES = "computes"  # what a step makes of values: its columns, or its name
 GRACE, KEPT = "grace_ms", "kept_ms"  # how long windows wait for late events, and how long their rows are there, at most
 PARTITIONER = "partitioner"  # by which the app itself brings records to the table
+BRIDGED_BY = "bridged_by"  # of a sub-topology: by which bridges bring records to its tables
 VALUE_TYPE, KEY_TYPE = "value_type", "key_type"  # classes, by their names; none: rows are of any type
 ROWS_OF = "rows_of"  # tables of whose rows a group's or a join's are made
 KEYS = "keys"  # as what the keys of a step's records are read

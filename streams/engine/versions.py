@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import ChangeRefused
-from .described import COMPUTES, PARTITIONER, differences
+from .described import BRIDGED_BY, COMPUTES, PARTITIONER, differences
 from .feeding import FED_ROWS_MAX, new_steps, unfed
 from .migration import DROP, Migration
 from .stores.store import Store
@@ -96,6 +96,7 @@ def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
         if marker is None:
             yield from store.settle()
             continue
+        check_bridged(table, marker.topology.get(BRIDGED_BY), task.topology.get(BRIDGED_BY))
         steps = path(spec, marker.table)
         if steps:
             making = rewritten(spec, steps, store.encoded())
@@ -169,6 +170,18 @@ def check_alike(spec: TableSpec, before: Mapping[str, Any]) -> None:
         f"table {spec.name} has rows of version {version} that mean something else now: {'; '.join(found.values())}. "
         + ", ".join(ways)
     )
+
+
+def check_bridged(table: str, before: str | None, now: str | None) -> None:
+    """Raises ChangeRefused where bridges would bring records of a key to another task than their rows are in. None: no
+    topic of the table is bridged, or it was not kept by which rule."""
+    if None not in (before, now) and before != now:
+        raise ChangeRefused(
+            f"table {table} has rows of records that the app has brought to its tasks by {PARTITIONER} {before}, and "
+            f"would bring by {now}: keys would come to other tasks than their rows are in. Give the app "
+            f"producer_{PARTITIONER}={before}, or its topics the {PARTITIONER} that they had, or compute all tables "
+            "again, `isthmus streams reset`: no migration moves rows to another task"
+        )
 
 
 def rewritten(

@@ -23,11 +23,11 @@ from ..api.app import App, watermarks_of
 from ..api.topics import Place, Topic
 from ..engine import topic_names
 from ..engine.datacenters import Rule, Source
-from ..engine.described import digest_of
+from ..engine.described import BRIDGED_BY, digest_of
 from ..engine.event import Event
 from ..engine.graph import Chain, Kind, Node, Output, awaited_topics, part_of
 from ..engine.origin import Origins
-from ..engine.partitioning import KeyRule, Places, differing, partition_of
+from ..engine.partitioning import KeyRule, Places, differing, partition_of, told
 from ..engine.task import Task, TaskId
 from ..engine.time import Clocks, Watermarks
 from ..engine.topology import Reader, SubTopology, Topology
@@ -73,7 +73,8 @@ class Reading:
 @dataclass(frozen=True)
 class Layout:
     """topics: declarations of all that is read, by name; counts: their partitions; bridges: names of bridges -> how
-    many partitions they have; bridged: topics -> their bridges; tables: -> how many partitions their changelogs have;
+    many partitions they have; bridged: topics -> their bridges; bridged_by: tables that have records of bridges -> by
+    which rule, as markers have it; tables: -> how many partitions their changelogs have;
     direct: topics whose partitions are those of tables; chains: parts of the pipelines, and bridges; awaited: by node,
     `awaited_topics`; origins: where the input is from; apart: topics that are read together and are declared to be
     partitioned by different rules."""
@@ -85,6 +86,7 @@ class Layout:
     readings: tuple[Reading, ...]
     bridges: Mapping[str, int]
     bridged: Mapping[str, str]
+    bridged_by: Mapping[str, str]
     tables: Mapping[str, int]
     direct: frozenset[str]
     chains: tuple[tuple[Node, ...], ...]
@@ -103,6 +105,7 @@ class Layout:
         topics = dict(app.input_topics())
         bridged: dict[str, str] = {}  # topic -> bridge
         bridges: dict[str, int] = {}
+        bridged_by: dict[str, str] = {}
         direct: list[str] = []
         apart: list[str] = []
         bridging: list[tuple[Node, ...]] = []
@@ -115,17 +118,20 @@ class Layout:
                 continue
             fitting = [name for name in each.topics if counts[name] == size]
             direct += fitting
-            # What the app writes itself goes where the others have their keys, unless it says otherwise.
-            ruling = [name for name in fitting if not topics[name].is_internal or topics[name].partitioner] or fitting
+            # What the app writes itself goes where the others have their keys, unless it says otherwise; where all have
+            # grown, to where these had their keys before.
+            among = fitting or each.topics
+            ruling = [name for name in among if not topics[name].is_internal or topics[name].partitioner] or among
             rules = {name: app.partitioner_of(topics[name]) for name in ruling}
-            if differ := differing(rules):
+            if fitting and (differ := differing(rules)):
                 apart.append(differ)
             for name in each.topics:
                 if name not in fitting:
                     bridge = topic_names.bridge(app.id, name)
                     bridged[name], bridges[bridge] = bridge, size
                     topics[bridge] = topics[name].derive(bridge, size)
-                    topics[bridge].partitioner = rules[ruling[0]] if ruling else None
+                    topics[bridge].partitioner = rules[ruling[0]]
+                    bridged_by.update(dict.fromkeys(each.tables, told(rules[ruling[0]])))
                     topics[name] = topics[name].as_events()
                     bridging.append(_bridge(name, bridge))
 
@@ -153,6 +159,7 @@ class Layout:
             tuple(readings),
             bridges,
             bridged,
+            bridged_by,
             sizes,
             frozenset(direct),
             tuple(chains),
@@ -203,7 +210,8 @@ class Layout:
         """What a sub-topology is, for the markers of its tasks."""
         each = self.topology.subtopologies[subtopology]
         specs = self.app.all_tables()
-        return {
+        rules = [self.bridged_by[name] for name in each.tables if name in self.bridged_by]
+        return ({BRIDGED_BY: rules[0]} if rules else {}) | {
             "digest": digest_of(each.topics, {name: specs[name].description for name in each.tables}),
             "guarantee": self.app.conf.processing_guarantee,
             "reads": {name: self._topics_of(name) for name in each.tables},

@@ -14,7 +14,7 @@ from typing import Any
 from ...client import Client
 from ..api.app import App
 from ..api.topics import Topic
-from ..engine.changes import DOUBTED, LEFT, Written, compare
+from ..engine.changes import DOUBTED, LEFT, Written
 from ..engine.changes import refusal as refused_by
 from ..engine.failures import is_written
 from ..engine.origin import Origins
@@ -26,7 +26,7 @@ from .declaring import CHANGELOG_OPTIONS, create
 from .growth import Growth
 from .layout import Layout, between_options, partitions_of
 from .origins import OriginsFollower
-from .written import code_of, written
+from .written import compared
 
 log = logging.getLogger("isthmus.streams")
 
@@ -56,9 +56,7 @@ class AppTopics:
 
     async def check_changes(self) -> None:
         """Compare the code with what its state was written by. Raises ChangeRefused where they do not go together."""
-        code = code_of(self._app)
-        found = await written(self._client, self._app.id, code.topics)
-        changes = compare(code, found)
+        changes, found = await compared(self._client, self._app)
         if shifting := self._app.pipeline.shifting:
             log.warning(
                 "app %s: steps %s have state and no name=: their names are made of what they read, and with a new name "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import orjson
 
@@ -13,6 +14,8 @@ from ..api.app import App
 from ..engine import topic_names
 from ..engine.changes import Change, Code, Written, compare
 from ..engine.checkpoint import Marker
+from ..errors import ChangeRefused
+from .layout import Layout
 
 
 def code_of(app: App) -> Code:
@@ -28,8 +31,23 @@ def code_of(app: App) -> Code:
 
 async def diff(client: Client, app: App) -> list[Change]:
     """How an app's code differs from what its state on this cluster was written by."""
+    return (await compared(client, app))[0]
+
+
+async def compared(client: Client, app: App) -> tuple[list[Change], Written]:
+    """The same, and that state."""
     code = code_of(app)
-    return compare(code, await written(client, app.id, code.topics))
+    found = await written(client, app.id, code.topics)
+    return compare(replace(code, bridged_by=await _bridged_by(client, app, found)), found), found
+
+
+async def _bridged_by(client: Client, app: App, found: Written) -> Mapping[str, str]:
+    inputs = list(app.input_topics())
+    await client.refresh_metadata(inputs)
+    try:
+        return Layout.of(app, {topic: len(client.partitions(topic)) for topic in inputs}, found.partitions).bridged_by
+    except ChangeRefused:  # `compare` says why
+        return {}
 
 
 async def written(client: Client, app_id: str, read: Iterable[str] = ()) -> Written:

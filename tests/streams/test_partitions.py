@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from isthmus.client.partitioner import partition_for_key
 from isthmus.streams import App
+from isthmus.streams.driver import TestDriver
 from isthmus.streams.engine.partitioning import partition_of
 from isthmus.streams.runtime import layout as layout_module
 from tests.streams.partitioned import Partitioned
@@ -209,6 +210,18 @@ def test_a_foreign_key_join_is_that_of_the_last_rows(
         assert len(run.written("out")) >= bool(found)
 
     asyncio.run(scenario())
+
+
+def test_records_of_a_key_stay_together_where_their_topic_grows() -> None:
+    """Rows are where the topic's own partitioner had their keys, and no other topic says where these are."""
+    app = App("app")
+    app.stream(app.topic("in", partitioner="consistent_random")).group_by_key().count(name="counts")
+    with TestDriver(app, partitions=3) as driver:
+        for _ in range(2):
+            for number in range(20):
+                driver.send("in", key=b"k%d" % number, value=1)
+            driver.grow("in", 5)
+        assert driver.table("counts") == {b"k%d" % number: 2 for number in range(20)}
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2_random", "consistent_random"])

@@ -521,6 +521,19 @@ def grouped_by_two(by: str, *, how: str = "group_by") -> App:
         between = app.topic("between", partitioner=by)
         app.stream("in").to("between")
         app.stream(between).group_by_key().count(name="counts")
+    elif how == "send":
+        between, table = app.topic("between", partitioner=by), app.Table("counts", default=int)
+
+        @app.agent(app.topic("in"), name="sending")
+        async def send(stream: Any) -> None:
+            async for key, value in stream.items():
+                await between.send(key=key, value=value)
+
+        @app.agent(between, name="counting", tables=[table])
+        async def counting(stream: Any) -> None:
+            async for key, _ in stream.items():
+                table[key] += 1
+
     else:
         table = app.Table("counts", default=int)
 
@@ -532,13 +545,25 @@ def grouped_by_two(by: str, *, how: str = "group_by") -> App:
     return app
 
 
-@pytest.mark.parametrize("how", ["group_by", "setting", "to", "agent"])
+@pytest.mark.parametrize("how", ["group_by", "setting", "to", "agent", "send"])
 def test_another_partitioner_of_what_an_app_writes_for_its_tables_is_refused(how: str) -> None:
     """Keys would come to other tasks than their rows are in."""
     first = ran(grouped_by_two("murmur2_random", how=how), None, ("in", "a", 1), ("in", "b", 2))
     again = ran(grouped_by_two("murmur2", how=how), first, ("in", "a", 1))  # keys are where they were
     with pytest.raises(ChangeRefused, match=r"table counts has .*partitioner was murmur2, and is consistent"):
         ran(grouped_by_two("consistent_random", how=how), again)
+
+
+def test_another_partitioner_of_what_is_brought_to_a_grown_table_is_refused() -> None:
+    def app(by: str) -> App:
+        app = App("placed", producer_partitioner=by)
+        app.stream("in").group_by_key().count(name="counts")
+        return app
+
+    first = ran(app("murmur2_random"), None, ("in", "a", 1), look=lambda driver: driver.grow("in", 3))
+    again = ran(app("murmur2"), first, ("in", "a", 1))  # keys are where they were
+    with pytest.raises(ChangeRefused, match=r"table counts has rows .* by partitioner murmur2, .* by consistent"):
+        ran(app("consistent_random"), again)
 
 
 def test_another_partitioner_of_a_topic_of_others_is_no_change() -> None:

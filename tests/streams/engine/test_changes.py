@@ -46,6 +46,13 @@ def test_code_that_has_not_changed_has_nothing_to_say() -> None:
     assert compare(code(A), Written({"t": {0: bridged}}, {"t": 1}, {"x": {0: 5}, "app-x-copartitioned": {0: 5}})) == []
 
 
+def test_another_rule_of_bridges_is_refused_where_both_are_known() -> None:
+    state = written(t=marker("t", x=5, said={"bridged_by": "murmur2"}))
+    for rules, effect in (({}, {}), ({"t": "murmur2"}, {}), ({"t": "consistent"}, {"table t": REFUSED})):
+        assert found(code(A, bridged_by=rules), state) == effect
+    assert found(code(A, bridged_by={"t": "consistent"}), written(t=marker("t", x=5))) == {}
+
+
 def test_what_is_new_goes_on() -> None:
     changes = found(code(A, B, guarantee="exactly_once"), written(t=marker("t", x=5)))
     assert changes == {

@@ -20,8 +20,8 @@ from isthmus.streams.engine.task import Task
 from isthmus.streams.runtime import declaring as declaring_module
 from isthmus.streams.runtime import group as group_module
 from isthmus.streams.runtime import restoring as restoring_module
-from isthmus.streams.runtime import topics as topics_module
 from isthmus.streams.runtime import worker as worker_module
+from isthmus.streams.runtime import written as written_module
 from isthmus.streams.runtime.worker import StreamWorker
 
 from .fakes import Journal
@@ -166,7 +166,7 @@ class World:
         monkeypatch.setattr(client, "topic_id", lambda name: self.topic_id if name == "in" else self.changelog_id)
         monkeypatch.setattr(restoring_module, "load", self._load)
         self.written = Written()
-        monkeypatch.setattr(topics_module, "written", self._written)
+        monkeypatch.setattr(written_module, "written", self._written)
         for module in (restoring_module, declaring_module):
             monkeypatch.setattr(module, "Admin", lambda client: self)
         self.group = Group(self.journal)
