@@ -13,8 +13,22 @@ from collections.abc import Iterable
 from ...client import Client
 from ..errors import ChangelogError
 
-MISSING_S = 10.0  # so long a topic may be unknown to a broker that has just started
+MISSING_S = 10.0  # so long a topic may be unknown to a broker, which has just started, or to which it is new
 AGAIN_S = 0.5
+
+
+class Patience:
+    """With a broker that has not heard of a topic, from when this is made."""
+
+    def __init__(self) -> None:
+        self._gives_up_at = asyncio.get_running_loop().time() + MISSING_S
+
+    async def again(self) -> bool:
+        """Wait until it is time to ask again. False, at once, where it is in vain."""
+        if asyncio.get_running_loop().time() >= self._gives_up_at:
+            return False
+        await asyncio.sleep(AGAIN_S)
+        return True
 
 
 class Changelogs:
@@ -36,12 +50,11 @@ class Changelogs:
         learnt = [topic for topic in topics if topic in self._ids]
         if not learnt:
             return
-        give_up_at = asyncio.get_running_loop().time() + MISSING_S
+        patience = Patience()
         await self._client.refresh_metadata(learnt)
         while missing := [topic for topic in learnt if not self._client.partitions(topic)]:
-            if asyncio.get_running_loop().time() >= give_up_at:
+            if not await patience.again():
                 raise gone(self._app, missing[0], "is not there any more")
-            await asyncio.sleep(AGAIN_S)
             await self._client.refresh_metadata(learnt)
         for topic in learnt:
             before, now = self._ids[topic], self._client.topic_id(topic)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from ...client.admin import NewTopic
 from ...protocol.errors import ErrorCode, KafkaError
 from ..api.settings import Settings
 from ..errors import AppError
-from .changelogs import AGAIN_S, MISSING_S
+from .changelogs import Patience
 
 if TYPE_CHECKING:
     from ..api.topics import Topic
@@ -71,16 +70,14 @@ async def _check_kept(client: Client, app_id: str, changelogs: list[str]) -> Non
     """Raises AppError for a changelog whose rows the cluster deletes by their age."""
     if not changelogs:
         return
-    loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + MISSING_S
+    patience = Patience()
     while True:
         try:
             found = await Admin(client).describe_configs(changelogs)
             break
         except KafkaError as error:  # another broker may not know what another worker has just created
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or loop.time() >= give_up_at:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not await patience.again():
                 raise
-            await asyncio.sleep(AGAIN_S)
     for topic, options in found.items():
         policy = next((each.value for each in options if each.name == _POLICY), None) or ""
         if "delete" in policy:
