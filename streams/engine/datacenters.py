@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from ..errors import AppError, StreamsError
@@ -28,7 +29,6 @@ from .time import Clocks
 HOLD, EXCLUDE, FAIL = "hold", "exclude", "fail"
 COMPLETE, RETURNING, STALLED, EXCLUDED = "complete", "returning", "stalled", "excluded"
 STANDINGS = (COMPLETE, RETURNING, STALLED, EXCLUDED)  # from the best to the worst
-NEVER_MS = 1 << 62
 CLOCK_MS = 1_000  # by which a mirror's clock may be ahead, beside the bound
 
 
@@ -180,11 +180,11 @@ class Rule:
         self.standings[datacenter] = Standing(state, complete_ms, why, ahead_ms)
         return changed
 
-    def _behind_ms(self, wall_ms: int, topic: str) -> int:
+    def _behind_ms(self, wall_ms: int, topic: str) -> float:
         """How long ago a mirror had all of a topic."""
         complete_ms = self._mirrored[topic].at_ms
         if complete_ms < 0 or topic not in self._heard_ms:
-            return NEVER_MS
+            return inf
         return self._said_ms[topic] - complete_ms + wall_ms - self._heard_ms[topic]
 
     def _ahead_ms(self, topic: str) -> int:

@@ -16,8 +16,8 @@ from .stores.rows import wanted_key
 from .stores.store import Store, taken_as_they_are
 from .windows import TableWindows
 
-NEVER_MS = -(1 << 62)  # before all times
-LATEST_MS = 1 << 62
+BEFORE_ALL_MS = -(1 << 62)  # times, of no window
+AFTER_ALL_MS = 1 << 62
 MISSING: Any = object()
 
 
@@ -38,7 +38,7 @@ class OpenWindows:
         "windows",
     )
 
-    def __init__(self, store: Store, windows: TableWindows, time_ms: int = NEVER_MS) -> None:
+    def __init__(self, store: Store, windows: TableWindows, time_ms: int = BEFORE_ALL_MS) -> None:
         self.store = store
         self.windows = windows
         self.tumbling_ms = windows.size_ms if windows.is_tumbling else 0
@@ -47,7 +47,7 @@ class OpenWindows:
         self._closed_after_ms = None if windows.expires_ms is None else windows.size_ms + windows.expires_ms
         self._plain_keys, _ = taken_as_they_are(store.spec)
         self._by_start: dict[int, dict[Any, None]] = {}  # keys of each window
-        self._earliest_ms = LATEST_MS  # no window begins before
+        self._earliest_ms = AFTER_ALL_MS  # no window begins before
         self.time_ms = time_ms
 
     def read(self) -> Iterator[None]:
@@ -57,8 +57,8 @@ class OpenWindows:
             for key, start_ms in some:
                 by_start.setdefault(start_ms, {})[key] = None
             yield
-        self._earliest_ms = min(by_start, default=LATEST_MS)
-        self.time_ms = max(self.time_ms, max(by_start, default=NEVER_MS))
+        self._earliest_ms = min(by_start, default=AFTER_ALL_MS)
+        self.time_ms = max(self.time_ms, max(by_start, default=BEFORE_ALL_MS))
 
     def get(self, key: Any, start_ms: int) -> Any:
         """The value, else a new default; KeyError if the table has no default."""
@@ -99,7 +99,9 @@ class OpenWindows:
         if not self.is_closed(self._earliest_ms):
             return []
         found = [(start, list(self._by_start[start])) for start in sorted(self._by_start) if self.is_closed(start)]
-        self._earliest_ms = min(self._by_start, default=LATEST_MS)  # those found are among them until they are removed
+        self._earliest_ms = min(
+            self._by_start, default=AFTER_ALL_MS
+        )  # those found are among them until they are removed
         return found
 
     def keys(self, start_ms: int) -> list[Any]:

@@ -15,7 +15,7 @@ from .checkpoint import MARKER, Marker, Position, Row, as_written
 from .described import WAITING
 from .event import Event
 from .feeding import UNFED
-from .open_windows import NEVER_MS, OpenWindows
+from .open_windows import BEFORE_ALL_MS, OpenWindows
 from .stores.store import Store
 from .time import OWN
 
@@ -117,7 +117,7 @@ class Task:
         """Once its stores have been filled: find the windows of its tables, in steps of some rows."""
         for table, store in self.stores.items():
             if store.spec.windows is not None and table not in self.windows:
-                opened = OpenWindows(store, store.spec.windows, self.times.get(table, NEVER_MS))
+                opened = OpenWindows(store, store.spec.windows, self.times.get(table, BEFORE_ALL_MS))
                 yield from opened.read()
                 self.windows[table] = opened
 
@@ -158,7 +158,7 @@ class Task:
         self.checkpoint_number += 1
         self.changed = False
         positions = dict(self.positions)
-        self.times |= {table: windows.time_ms for table, windows in self.windows.items() if windows.time_ms > NEVER_MS}
+        self.times |= {name: each.time_ms for name, each in self.windows.items() if each.time_ms > BEFORE_ALL_MS}
         marker = Marker(
             self.app,
             self.checkpoint_number,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from math import inf
 from typing import Any
 
 from ..event import NO_WATERMARK, Event
@@ -18,7 +19,6 @@ from .aggregations import Aggregation
 from .operator import LATE, LEFT_OUT, SKIPPED, Context, Failed, Outputs, raise_failed, resulting, unusable_key
 from .windows import FINAL, TimeWindows, WindowResult
 
-NEVER_MS = 1 << 62
 PARTLY_LATE = "partly_late"  # count of events of which some windows had closed, but not all
 
 Touched = dict[tuple[Any, int], list[Any]]  # (key, start) -> accumulator, greatest timestamp, results given, last event
@@ -51,7 +51,7 @@ class TimeWindowAggregate:
         self._kept: dict[int, dict[Any, None]] = {}  # the same of closed windows whose rows are kept
         self._kept_starts: list[int] = []  # a heap
         self._lacked: dict[int, dict[Any, None]] = {}  # start -> keys whose last result may lack something
-        self._due_ms = NEVER_MS  # the watermark at which a window closes or is deleted
+        self._due_ms: float = inf  # the watermark at which a window closes or is deleted
         self._watermark_ms = NO_WATERMARK
         self._partition = 0
         self._failed: Failed = raise_failed
@@ -234,6 +234,6 @@ class TimeWindowAggregate:
                 self._give(start, self._lacked.pop(start), found)
 
     def _set_due(self) -> None:
-        closes = self._starts[0] + self._close_ms if self._starts else NEVER_MS
-        deletes = self._kept_starts[0] + self._keep_ms if self._kept_starts else NEVER_MS
+        closes = self._starts[0] + self._close_ms if self._starts else inf
+        deletes = self._kept_starts[0] + self._keep_ms if self._kept_starts else inf
         self._due_ms = min(closes, deletes)
