@@ -622,6 +622,8 @@ def test_keys_of_another_type_are_refused() -> None:
     first = ran(typed(key_type=int), None, ("in", "a", 1))
     with pytest.raises(ChangeRefused, match="key_type was int, and is str"):
         ran(typed(key_type=str), first)
+    with pytest.raises(ChangeRefused, match="key_type was none, and is Order"):  # it is written in another way
+        ran(typed(key_type=Order), ran(typed(), None, ("in", "a", 1)))
 
 
 def of_rows(

@@ -52,6 +52,25 @@ async def test_agents_pass_events_on_by_channels():
 
 
 @run_by(in_loop)
+async def test_each_reader_gets_each_event():
+    app = App("app")
+    channel = app.channel()
+    seen: list[Any] = []
+    for name in ("one", "other"):
+
+        @app.agent(channel, name=name)
+        async def read(stream: Any, name: str = name) -> None:
+            async for value in stream:
+                seen.append((name, value))
+
+    driver = TestDriver(app)
+    await channel.send(value=1)
+    await driver.advance(1)
+    assert sorted(seen) == [("one", 1), ("other", 1)]
+    driver.close()
+
+
+@run_by(in_loop)
 async def test_an_agent_of_a_channel_that_fails_goes_on_with_the_next_event(caplog: pytest.LogCaptureFixture):
     app = App("app")
     channel = app.channel()

@@ -246,15 +246,21 @@ def test_the_savepoint_of_another_app_or_of_another_change_is_refused(
     with pytest.raises(AppError, match=f"{tmp_path} is of app app, not of other"):
         rescaled(App("other"), saved, 4)
 
-    async def begins(taken_ms: int, what: str = fence.RESTORE) -> Savepoint | None:
+    taken_down: list[str] = []
+
+    async def begins(taken_ms: int | None, what: str = fence.RESTORE) -> Savepoint | None:
         async def is_up(*_: Any) -> bool:
             return True
 
-        async def read(*_: Any) -> fence.Change:
-            return fence.Change(what, str(tmp_path), taken_ms)
+        async def read(*_: Any) -> fence.Change | None:
+            return None if taken_ms is None else fence.Change(what, str(tmp_path), taken_ms)
+
+        async def take_down(_: Any, app: str) -> None:
+            taken_down.append(app)
 
         monkeypatch.setattr(fence, "is_up", is_up)
         monkeypatch.setattr(fence, "read", read)
+        monkeypatch.setattr(fence, "take_down", take_down)
         client: Any = None
         return await begun(client, "app")
 
@@ -264,6 +270,8 @@ def test_the_savepoint_of_another_app_or_of_another_change_is_refused(
         asyncio.run(begins(1))
     with pytest.raises(AppError, match="app app: a reset was not finished: run it again"):
         asyncio.run(begins(0, fence.RESET))
+    assert taken_down == []
+    assert asyncio.run(begins(None)) is None and taken_down == ["app"], "nothing was changed yet"
 
 
 def test_rows_of_several_versions_are_refused(tmp_path: Path) -> None:

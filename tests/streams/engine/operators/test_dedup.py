@@ -45,12 +45,11 @@ def test_ids_are_known_after_a_restart_and_forgotten_in_time() -> None:
     assert run.rows() == {"b": [15]}
 
 
-def test_an_event_is_late_when_what_it_may_repeat_is_forgotten() -> None:
+@pytest.mark.parametrize("cuts", [[1, 2, 3], []], ids=["one by one", "at once"])
+def test_an_event_is_late_when_what_it_may_repeat_is_forgotten(cuts: list[int]) -> None:
     run = running(grace_ms=5)
-    run.send("a", 1, 0)
-    run.send("x", 2, 16)
-    run.send("a", 3, 10)  # of 0, which is forgotten
-    run.send("c", 4, 11)
+    for some in split([("a", 1, 0), ("x", 2, 16), ("a", 3, 10), ("c", 4, 11)], cuts):  # 10 is of 0, which is forgotten
+        run.batch([run.event(*each) for each in some])
     assert [event.value for event in run.late] == [3]
     assert [event.value for event in run.main] == [1, 2, 4]
 

@@ -1,6 +1,6 @@
 """Steps that know one event at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -77,6 +77,17 @@ MAKERS: list[Callable[[], Step]] = [
 def test_a_function_that_fails_names_operator_and_record(make: Callable[[], Step]) -> None:
     with pytest.raises(RecordError, match="operator s: ValueError: no twos, at left-0 offset 1"):
         give(make)
+
+
+def test_of_an_event_that_fails_halfway_nothing_is_given() -> None:
+    def pieces(value: int) -> Iterator[int]:
+        yield value
+        if value == 2:
+            raise ValueError("no twos")
+
+    failed: list[int] = []
+    run = give(lambda: stateless.flat_map("s", pieces), lambda name, event, error: failed.append(event.offset))
+    assert [event.value for event in run.main] == [1, 3, 4] and failed == [1]
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -218,6 +218,15 @@ def test_a_function_that_fails_names_operator_and_record_and_changes_nothing() -
         run.send([], "left", 1)
 
 
+def test_an_event_that_fails_with_itself_s_stream_is_told_of_once_and_not_kept() -> None:
+    failed: list[Any] = []
+    run = running(INNER, 10, value=lambda a, b: a + b, alone=True)
+    run.context.on_failed = lambda name, event, error: failed.append(event.value)
+    for value in ("x", 1, "y"):
+        run.send("a", value, 1)
+    assert failed == [1] and [event.value for event in run.main] == ["xx", "yx", "xy", "yy"]
+
+
 def test_windows_that_cannot_be() -> None:
     with pytest.raises(AppError, match="has no time in which events match"):
         JoinWindows(-5, 4)
