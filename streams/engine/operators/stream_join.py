@@ -118,12 +118,10 @@ class StreamJoin:
             if event.timestamp_ms + close <= self._watermark_ms:
                 late.append(event)
                 continue
-            for side in sides:
-                try:
-                    self._join(side, event, found)
-                except Exception as error:
-                    self._failed(self.name, event, error)
-                    break
+            try:
+                self._join(sides, event, found)
+            except Exception as error:
+                self._failed(self.name, event, error)
         self.counts[LATE] += len(late)
         return found, late
 
@@ -136,36 +134,50 @@ class StreamJoin:
     def tick(self, wall_ms: int) -> Outputs:
         return [], []
 
-    def _join(self, side: int, event: Event, found: list[Event]) -> None:
+    def _join(self, sides: tuple[int, ...], event: Event, found: list[Event]) -> None:
         """Give an event with its partners, and keep it. Raises what `value` raises; then nothing has changed."""
-        key, at, value, other = event.key, event.timestamp_ms, event.value, 1 - side
-        if key is None:
-            found.append(derived(event, self._joined(side, value, None), hold_ms=self.hold_ms))
+        if event.key is None:
+            found += [derived(event, self._joined(side, event.value, None), hold_ms=self.hold_ms) for side in sides]
             return
+        before, after = self._reach[0]
+        meets_itself = self._alone and before >= 0 and after >= 0
+        met = [self._met(side, event, meets_itself and side == 1) for side in sides]
+        for side, (results, partners) in zip(sides, met, strict=True):
+            found += results
+            for where, kept in partners:
+                self._stores[1 - side].set(where, [kept, 1])
+            self._keep(side, event, bool(results) or meets_itself or not self._given_alone[side])
+
+    def _met(self, side: int, event: Event, meets_itself: bool) -> tuple[list[Event], list[tuple[Any, Any]]]:
+        """The results of an event with its partners, and those of these that had none. meets_itself: it is one of them,
+        and is not kept yet."""
+        at, value, other = event.timestamp_ms, event.value, 1 - side
         before, after = self._reach[side]
         try:
-            times = self._times[other].get(key, ())
+            times = self._times[other].get(event.key, ())
         except TypeError:
             raise unusable_key(event) from None
         low, high = bisect_left(times, (at - before, _FIRST)), bisect_right(times, (at + after, _LAST))
         rows, results, partners = self._stores[other].rows, [], []
         for timestamp_ms, number in times[low:high]:
-            where = key, timestamp_ms, number
+            where = event.key, timestamp_ms, number
             row = rows[where]
-            results.append(
-                derived(event, self._joined(side, value, unpack(row[0])), max(at, timestamp_ms), self.hold_ms)
-            )
+            given = self._joined(side, value, unpack(row[0]))
+            results.append(derived(event, given, max(at, timestamp_ms), self.hold_ms))
             if not row[1]:
                 partners.append((where, row[0]))
-        found += results
-        for where, kept in partners:
-            self._stores[other].set(where, [kept, 1])
-        matched = bool(results) or not self._given_alone[side]
+        if meets_itself:
+            given = self._joined(side, value, unpack(pack(value)))
+            results.insert(bisect_right(times, (at, _LAST)) - low, derived(event, given, hold_ms=self.hold_ms))
+        return results, partners
+
+    def _keep(self, side: int, event: Event, matched: bool) -> None:
+        key, at = event.key, event.timestamp_ms
         mine = self._times[side].get(key, ())
         number = bisect_right(mine, (at, _LAST))
         number = mine[number - 1][1] + 1 if number and mine[number - 1][0] == at else 0
         where = key, at, number
-        self._stores[side].set(where, [pack(value), int(matched)])
+        self._stores[side].set(where, [pack(event.value), int(matched)])
         self._index(side, where, matched)
         times = self._times[side][key]
         if len(times) > 1 and times[-1] < times[-2]:

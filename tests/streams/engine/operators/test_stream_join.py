@@ -225,6 +225,13 @@ def test_an_event_that_fails_with_itself_s_stream_is_told_of_once_and_not_kept()
     for value in ("x", 1, "y"):
         run.send("a", value, 1)
     assert failed == [1] and [event.value for event in run.main] == ["xx", "yx", "xy", "yy"]
+    # One that fails as the right one alone has given nothing as the left one.
+    run = running(OUTER, 10, value=lambda a, b: f"{a}-{b}" if b is None or a >= b else 1 // 0, alone=True)
+    run.context.on_failed = lambda name, event, error: failed.append(event.value)
+    for value in (5, 7, 4):
+        run.send("a", value, 1)
+    assert failed == [1, 7, 4] and [event.value for event in run.main] == ["5-5"]
+    assert {row[0][0] for store in run.stores.values() for row in store.rows.values()} == {5}
 
 
 def test_windows_that_cannot_be() -> None:
