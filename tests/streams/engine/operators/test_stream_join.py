@@ -135,6 +135,10 @@ def test_both_bounds_may_be_after_the_left_event() -> None:
     for at in (104, 105, 110):
         run.send("a", at, at, 1)
     assert [event.value for event in run.main] == ["left+105", "left+110"]
+    alone = running(INNER, before=-5, after=10, alone=True)  # where no event meets itself
+    for at in (100, 104, 105):
+        alone.send("a", at, at)
+    assert [event.value for event in alone.main] == ["100+105"]
 
 
 def test_an_event_is_given_with_a_partner_or_alone_but_not_both() -> None:
@@ -232,6 +236,7 @@ def test_an_event_that_fails_with_itself_s_stream_is_told_of_once_and_not_kept()
         run.send("a", value, 1)
     assert failed == [1, 7, 4] and [event.value for event in run.main] == ["5-5"]
     assert {row[0][0] for store in run.stores.values() for row in store.rows.values()} == {5}
+    assert run.advance(1_000) == [], "it had a partner: itself"
 
 
 def test_windows_that_cannot_be() -> None:
