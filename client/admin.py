@@ -45,7 +45,7 @@ from .errors import ClientError, ConnectionLost, UnsupportedVersion, no_topic
 from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .offsets import fetch_offsets, fetch_own_ends
 from .open_transactions import OpenTransaction, PartitionProducer, TransactionDescription, TransactionListing
-from .operation import API_TIMEOUT_MS
+from .operation import API_TIMEOUT_MS, Operation
 from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
 
@@ -55,6 +55,7 @@ NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPT
 NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
 PREFERRED, UNCLEAN = 0, 1  # kinds of election
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # kinds of a change of a feature's level
+TOPIC_SOURCE = 1  # of an option's value: the topic's own
 METADATA_TOPIC = "__cluster_metadata"
 FENCED_SINCE = 2  # version of DescribeCluster
 DEAD = "Dead"  # what DescribeGroups says of a group that does not exist
@@ -133,7 +134,7 @@ class Admin:
                     error = KafkaError.of(ErrorCode.NOT_CONTROLLER, f"{name}: the broker knows no controller")
                 except ClientError as failed:
                     error = failed
-                    was_lost = was_lost or isinstance(failed, ConnectionLost)
+                    was_lost = was_lost or (isinstance(failed, ConnectionLost) and failed.was_sent)
                 await operation.again(error)
                 await self.client.refresh_metadata([])
                 is_refused = isinstance(error, KafkaError) and self.client.controller_id in self.client.nodes
@@ -174,7 +175,7 @@ class Admin:
             validate_only=validate_only,
         )
         names = ", ".join(each.name for each in topics[:NAMES_SHOWN])
-        async with self.client.operation(f"creation of {names}", self.timeout_ms):
+        async with self.client.operation(f"creation of {names}", self.timeout_ms) as operation:
             answer, was_lost = await self._change(request, lambda answer: (each.error_code for each in answer.topics))
             there = [each.name for each in answer.topics if each.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
             if there and not validate_only:
@@ -185,16 +186,28 @@ class Admin:
                 failed = [
                     each
                     for each in failed
-                    if each.error_code != ErrorCode.TOPIC_ALREADY_EXISTS or not await self._is_as(wanted[each.name])
+                    if each.error_code != ErrorCode.TOPIC_ALREADY_EXISTS
+                    or not await self._is_as(wanted[each.name], operation)
                 ]
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in failed)
 
-    async def _is_as(self, wanted: NewTopic) -> bool:
-        """Whether a topic that is there is as this one."""
-        count = len(self.client.partitions(wanted.name))
-        options = {each.name: each.value for each in (await self.describe_configs([wanted.name]))[wanted.name]}
-        return wanted.partitions in (-1, count) and all(
-            options.get(name) == value for name, value in wanted.configs.items() if value is not None
+    async def _is_as(self, wanted: NewTopic, operation: Operation) -> bool:
+        """Whether a topic that is there is as this one, and so perhaps it."""
+        while True:
+            try:
+                [said] = await self.describe_topics([wanted.name])
+                options = (await self.describe_configs([wanted.name]))[wanted.name]
+                break
+            except KafkaError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                await operation.again(error)  # whoever was asked has not heard of it
+        factor = len(said.partitions[0].replica_nodes)
+        own = {each.name: each.value for each in options if each.config_source == TOPIC_SOURCE}
+        return (
+            wanted.partitions in (-1, len(said.partitions))
+            and wanted.replication_factor in (-1, factor)
+            and own == {name: value for name, value in wanted.configs.items() if value is not None}
         )
 
     async def delete_topics(self, names: Sequence[str]) -> None:
@@ -471,7 +484,7 @@ class Admin:
                     error: KafkaError | ClientError = KafkaError.of(one.error_code, coordinator.name)
                 except ClientError as failed:
                     error = failed
-                    was_lost = was_lost or isinstance(failed, ConnectionLost)
+                    was_lost = was_lost or (isinstance(failed, ConnectionLost) and failed.was_sent)
                 await operation.again(error)
 
     # --- Transactions -------------------------------------------------------------------------------

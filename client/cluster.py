@@ -258,7 +258,11 @@ class Client:
         connection is closed. No retries: the caller knows whether the request may be repeated."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
-        connection = await self.connection(node_id, lane, timeout_ms)
+        try:
+            connection = await self.connection(node_id, lane, timeout_ms)
+        except ConnectionLost as error:
+            error.was_sent = False
+            raise
         api = type(message).API
         version = connection.version_of(api, most_version)
         return await connection.request(api, message, (deadline - loop.time()) * 1000, version)

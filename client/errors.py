@@ -18,9 +18,10 @@ class ClientError(Exception):
 
 class ConnectionLost(ClientError):
     """A broker cannot be reached, or the connection broke before all answers arrived. A request that may be executed
-    twice can be retried."""
+    twice can be retried. was_sent: whether the broker may have the request; False: there was no connection for it."""
 
     retriable = True
+    was_sent = True
 
 
 class RequestTimeout(ConnectionLost):

@@ -250,8 +250,12 @@ def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that
             with case.worker().ready() as first:
                 await case.exact(client)
                 assert first.end() == 0, first.log
-            killed, other = f"{case.name}-{'0f' * 16}", f"{case.name}-other-{'0f' * 16}"  # of this app, and of another
-            for transactional_id, topic in ((killed, f"{case.name}-counts-changelog"), (other, f"{case.name}.out")):
+            names = {"classic": "0f" * 16, "consumer": "member-" + "0f" * 16}  # as their workers have
+            killed = f"{case.name}-{names.pop(protocol)}"
+            others = [f"{case.name}-{each}" for each in (*names.values(), f"other-{'0f' * 16}", "some-name")]
+            out = f"{case.name}.out"
+            for transactional_id in (killed, *others):
+                topic = f"{case.name}-counts-changelog" if transactional_id == killed else out
                 producer = Producer(client, transactional_id=transactional_id, transaction_timeout_ms=600_000)
                 await producer.start()
                 await producer.begin_transaction()
@@ -262,7 +266,7 @@ def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that
                 await case.exact(client)
                 assert second.end() == 0, second.log
             assert f"what {killed} had open is aborted" in second.log
-            assert (await Admin(client).describe_transaction(other)).state == "Ongoing"
+            assert {(await Admin(client).describe_transaction(each)).state for each in others} == {"Ongoing"}
 
     run(scenario())
 

@@ -145,22 +145,22 @@ class Commits:
         for each in transactional_ids:
             self._do_beside(self._end_other(each))
 
-    def end_unnamed(self, living: Callable[[], Awaitable[Collection[str]]]) -> None:
+    def end_unnamed(self, names: str, living: Callable[[], Awaitable[Collection[str]]]) -> None:
         """Of workers without a name that were killed, where nobody was told of them: no other worker has their names
-        again. living: the transactional ids of all that are in the group."""
+        again. names: a regular expression of what these are called. living: the transactional ids of all that are in
+        the group; without this worker's own among them nothing is done."""
         if self._has_transactions:
-            self._do_beside(self._end_unnamed(living))
+            self._do_beside(self._end_unnamed(re.compile(f"{re.escape(self.app.id)}-{names}"), living))
 
-    async def _end_unnamed(self, living: Callable[[], Awaitable[Collection[str]]]) -> None:
+    async def _end_unnamed(self, ids: re.Pattern[str], living: Callable[[], Awaitable[Collection[str]]]) -> None:
         try:
             found = await Admin(self.client).list_transactions(states=[ONGOING])
             there = await living()  # only then: whoever is in the group had not begun, or is among them
         except (KafkaError, ClientError) as error:
             log.info("app %s: what killed workers have open ends after its timeout: %s", self.app.id, error)
             return
-        is_unnamed = re.compile(re.escape(self.app.id) + "-" + UNNAMED)
-        for each in found:
-            if is_unnamed.fullmatch(each.transactional_id) and each.transactional_id not in there:
+        for each in found if self.transactional_id in there else ():
+            if ids.fullmatch(each.transactional_id) and each.transactional_id not in there:
                 await self._end_other(each.transactional_id)
 
     async def _end_other(self, transactional_id: str) -> None:

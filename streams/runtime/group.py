@@ -27,6 +27,7 @@ from .assignor import TaskAssignor
 
 log = logging.getLogger("isthmus.streams")
 
+MEMBER = "member-"  # begins the name of a worker that its group of KIP-848 has named
 TOGETHER = "range"  # the server's assignor that keeps a task's partitions together
 SPLIT_S = 30.0  # for so long a task may be here in part before that is said: others have to give up the rest first
 CLASSIC_OPTIONS = ("broker_session_timeout", "broker_heartbeat_interval", "table_standby_replicas")
@@ -68,16 +69,20 @@ def new_consumer(app: App, client: Client, topology: Topology, assignor: TaskAss
 
 def name_of(consumer: Consumer) -> str | None:
     """Of a worker that nobody gave one, in a group of KIP-848: what the group knows it by. None in a classic group."""
-    return uuid_from_str(consumer.member_id).hex() if consumer.member_id else None
+    return _named(consumer.member_id) if consumer.member_id else None
 
 
-async def writers_without_a_name(app_id: str, client: Client) -> set[str]:
-    """The transactional ids of the workers without a name that a group of KIP-848 has now."""
+def _named(member_id: str) -> str:
+    return MEMBER + uuid_from_str(member_id).hex()
+
+
+async def writers_named_by(client: Client, app_id: str) -> set[str]:
+    """The transactional ids of the workers that a group of KIP-848 has now, and that are named by it."""
     [group] = await Admin(client).describe_consumer_groups([app_id])
     found = set[str]()
     for member in group.members:
-        with contextlib.suppress(ValueError):  # else it is no worker of this package
-            found.add(f"{app_id}-{uuid_from_str(member.member_id).hex()}")
+        with contextlib.suppress(ValueError):  # else it is of another kind
+            found.add(f"{app_id}-{_named(member.member_id)}")
     return found
 
 

@@ -41,13 +41,13 @@ from .agents import NEVER
 from .assignor import Here, TaskAssignor, Told, to_end
 from .backlog import Backlog
 from .channels import ChannelAgents
-from .commits import Commits
+from .commits import UNNAMED, Commits
 from .copies import Copies, Copy
 from .datacenters import Datacenters
 from .dead_letters import write_dead_letter
 from .failed import Failed, FailedTasks
 from .global_tables import GlobalTables
-from .group import Split, name_of, new_consumer, refusal, tell_what_is_not_there, writers_without_a_name
+from .group import MEMBER, Split, name_of, new_consumer, refusal, tell_what_is_not_there, writers_named_by
 from .lane import BATCH_S, Lane, LeftOut
 from .layout import Layout
 from .purging import Purge
@@ -630,7 +630,7 @@ class StreamWorker:
         self._begin_held()
         self._keep_copies(self.told.copies)
         if partitions and self.app.conf.group_protocol == CONSUMER:
-            self.commits.end_unnamed(partial(writers_without_a_name, self.app.id, self.client))
+            self.commits.end_unnamed(MEMBER + UNNAMED, partial(writers_named_by, self.client, self.app.id))
         await tell(self.app.on_partitions_assigned, set(partitions))
 
     def _begin_held(self, leaving: Collection[TaskId] = ()) -> None:
@@ -675,7 +675,7 @@ class StreamWorker:
         is_first = not self.told.writers and min(told.writers, default="") == self.commits.transactional_id
         self.told = told
         if is_first:  # perhaps all that were there before were killed
-            self.commits.end_unnamed(self._told_writers)
+            self.commits.end_unnamed(UNNAMED, self._told_writers)
         if not told.is_current:
             self.consumer.request_rejoin()
 

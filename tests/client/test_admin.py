@@ -19,6 +19,7 @@ from isthmus.protocol.messages import (
     create_topics,
     delete_groups,
     delete_topics,
+    describe_configs,
     elect_leaders,
     incremental_alter_configs,
     list_partition_reassignments,
@@ -90,41 +91,81 @@ async def test_topics_are_made_known_grown_and_deleted(client: Client, admin: Ad
         await Consumer(client, "g").subscribe([".."])
 
 
+class Losing:
+    """Breaks the first attempt of each request of LOSABLE."""
+
+    def __init__(self, client: Client) -> None:
+        self.request, self.ask_any = client.request, client.ask_any
+        client.request = self.lose  # type: ignore[method-assign]
+        client.ask_any = self.not_heard_of  # type: ignore[method-assign]
+        self.was_sent = True
+        self.lost = set[type]()
+
+    async def lose(self, message: Any, *given: Any, **options: Any) -> Any:
+        is_first = isinstance(message, LOSABLE) and type(message) not in self.lost
+        if not is_first or self.was_sent:
+            answer = await self.request(message, *given, **options)
+        if not is_first:
+            return answer
+        self.lost.add(type(message))
+        error = ConnectionLost("the connection was lost")
+        error.was_sent = self.was_sent
+        raise error
+
+    async def not_heard_of(self, message: Any, *given: Any) -> Any:
+        answer = await self.ask_any(message, *given)
+        if isinstance(message, describe_configs.Request) and type(message) not in self.lost:
+            self.lost.add(type(message))
+            answer.results[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return answer
+
+
 @run_by(with_broker)
 async def test_what_an_attempt_whose_answer_was_lost_has_done_is_done(
     client: Client, admin: Admin, _: BrokerHost, /
 ) -> None:
-    real, lost = client.request, set[type]()
-
-    async def request(message: Any, *given: Any, **options: Any) -> Any:
-        answer = await real(message, *given, **options)
-        if not isinstance(message, LOSABLE) or type(message) in lost:
-            return answer
-        lost.add(type(message))
-        raise ConnectionLost("the answer was lost")
-
-    client.request = request  # type: ignore[method-assign]
-    await admin.create_topics([NewTopic("a", 2, configs={"retention.ms": "1000"}), NewTopic("b")])
+    losing = Losing(client)
+    await admin.create_topics([NewTopic("a", 2, 1, {"retention.ms": "1000"}), NewTopic("b")])
     await admin.create_partitions("a", 3)
     await admin.delete_topics(["b"])
     await admin.alter_group_offsets("g", {TopicPartition("a", 0): 0})
     await admin.delete_groups(["g"])
-    assert {each.__module__.rpartition(".")[2] for each in lost} == {
-        "create_topics",
-        "create_partitions",
-        "delete_groups",
-        "delete_topics",
-    }
+    assert losing.lost == {*LOSABLE, describe_configs.Request}
     # Another one's topic of this name is no success, whatever was lost.
-    for other in (NewTopic("a", 2), NewTopic("a", 3, configs={"retention.ms": "1"})):
-        lost.clear()
+    for other in (NewTopic("a", 2), NewTopic("a", 3), NewTopic("a", 3, configs={"retention.ms": "1"})):
+        losing.lost.clear()
         with pytest.raises(KafkaError, match="topic a") as told:
             await admin.create_topics([other])
         assert told.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
-    lost.clear()
+    losing.lost.clear()
     with pytest.raises(KafkaError, match="topic a"):
         await admin.create_partitions("a", 2)
     assert client.partitions("a") == [0, 1, 2]
+
+
+@run_by(with_broker)
+async def test_what_was_not_sent_was_not_done(client: Client, admin: Admin, _: BrokerHost, /) -> None:
+    await admin.create_topics([NewTopic("a")])
+    losing = Losing(client)
+    losing.was_sent = False
+    for work, name in (
+        (admin.create_topics([NewTopic("a")]), "a"),
+        (admin.create_partitions("a", 1), "a"),
+        (admin.delete_topics(["b"]), "b"),
+        (admin.delete_groups(["g"]), "g"),
+    ):
+        with pytest.raises(KafkaError, match=name):
+            await work
+    assert losing.lost == set(LOSABLE)
+
+
+@run_by(with_broker)
+async def test_no_connection_is_nothing_sent(client: Client, _: Admin, host: BrokerHost, /) -> None:
+    host.kill()
+    for is_open in (True, False):  # the client hears of the end with its first request
+        with pytest.raises(ConnectionLost) as told:
+            await client.request(create_topics.Request(topics=[], timeout_ms=1), None, 1_000)
+        assert told.value.was_sent is is_open
 
 
 @run_by(with_broker)
