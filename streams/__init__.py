@@ -108,7 +108,8 @@ _LATER = {  # loaded when it is used
     "Worker": ("command.embedded", "Worker"),
 }
 
-sys.meta_path.append(absent.Modules())
+if not any(isinstance(each, absent.Modules) for each in sys.meta_path):
+    sys.meta_path.append(absent.Modules())
 
 if not TYPE_CHECKING:
     _missing = absent.of_module("package", __all__)

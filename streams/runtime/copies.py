@@ -147,7 +147,9 @@ class Copies:
                 except (KafkaError, StreamsError) as error:
                     self._lose(id, error)
             self._freshness.look(consumer)
-            for id in [each for each in self._behind if self._lag(each) == 0]:
+            for id in list(self._behind):
+                if id not in self._behind or self._lag(id) != 0:  # while another was counted, it went, or came anew
+                    continue
                 try:
                     is_whole = await self._count(id, turns)
                 except StreamsError as error:

@@ -17,7 +17,7 @@ import orjson
 from ...errors import AppError, ChangelogError, ChangeRefused, OtherChangelog, StoreError
 from ..tables import MEMORY, TableSpec
 from .database import Database, DiskMemory
-from .layout import FORMAT, ROWS, Lock, Summary, write_summary
+from .layout import FORMAT, ROWS, UNCOUNTED, Lock, Summary, write_summary
 from .rows import Pairs, by_any_key
 from .store import Change, taken_as_they_are
 
@@ -133,7 +133,7 @@ class DiskStore:
             database.write(self._meta(0, 0, None))
             return
         meta = orjson.loads(data)
-        if meta["format"] != FORMAT:
+        if meta["format"] not in (FORMAT, UNCOUNTED):
             raise self._refused(f"has format {meta['format']}; this release reads and writes format {FORMAT}")
         if meta["changelog"] != self._changelog:
             raise OtherChangelog(
@@ -339,7 +339,12 @@ class DiskStore:
         return self._database
 
     def _meta(self, changelog_offset: int, rows: int | None, marker: bytes | None) -> list[Change]:
-        said = {"format": FORMAT, "changelog": self._changelog, "changelog_offset": changelog_offset, "rows": rows}
+        said = {
+            "format": UNCOUNTED if rows is None else FORMAT,
+            "changelog": self._changelog,
+            "changelog_offset": changelog_offset,
+            "rows": rows,
+        }
         meta: list[Change] = [(META, orjson.dumps(said))]
         return meta if marker is None else [*meta, (MARKER, marker)]
 

@@ -20,6 +20,7 @@ import orjson
 from ...errors import StoreError
 
 FORMAT = 1  # of a directory and of what the database has besides rows
+UNCOUNTED = 2  # of a database whose rows are still to be counted, which releases before refuse to open
 LOCK, SUMMARY, ROWS = "lock", "state.json", "rows"
 _ASIDE = ".aside"  # what a directory's name ends with whose rows are of another changelog
 _CORRUPT = "corrupt"  # is there when a read has found that the database is damaged

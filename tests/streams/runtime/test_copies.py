@@ -87,3 +87,37 @@ async def test_rows_on_disk_are_counted_before_a_copy_is_said_to_be_whole(tmp_pa
     await made._run(consumer)  # type: ignore[arg-type]
     assert (uncounted, len(store.rows)) == ([0], COUNT)
     store.close()
+
+
+class Counted(MemoryStore):
+    """A store whose rows are counted in one turn, after which `counted` is called."""
+
+    def __init__(self, counted: Callable[[], Any]) -> None:
+        super().__init__(TableSpec("t"))
+        self._counted = counted
+
+    def count(self) -> Any:
+        yield
+        self._counted()
+
+
+@run_by(in_loop)
+async def test_a_copy_that_comes_anew_while_another_is_counted_is_not_whole_yet() -> None:
+    other, whole, lags = TaskId("in", 1), list[TaskId](), {0: 0, 1: 0}
+
+    def anew() -> None:  # the task of the second copy begins here, and leaves again
+        made.stores[other], lags[1] = {"t": Counted(lambda: None)}, 5
+
+    async def poll(timeout_ms: float) -> list[FetchedBatches]:
+        if whole:
+            made.stores.clear()
+        return []
+
+    made, consumer = copies_of(Counted(anew), whole.append), Once()
+    made.stores[other] = {"t": Counted(lambda: None)}
+    consumer.lag = lambda tp: lags[tp.partition]  # type: ignore[method-assign]
+    consumer.poll_batches = poll  # type: ignore[method-assign]
+    made._consumer = consumer  # type: ignore[assignment]
+    made._behind = {ID: None, other: None}
+    await made._run(consumer)  # type: ignore[arg-type]
+    assert whole == [ID]

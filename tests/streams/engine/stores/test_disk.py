@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.streams.engine.stores.database import SCANNED_ROWS, Database, DiskMemory
 from isthmus.streams.engine.stores.disk import CACHED_VALUE_BYTES, MARKER, META, SUMMARY_INTERVAL_MS, DiskStore
-from isthmus.streams.engine.stores.layout import FORMAT, ROWS, read_summary
+from isthmus.streams.engine.stores.layout import FORMAT, ROWS, UNCOUNTED, read_summary
 from isthmus.streams.engine.stores.store import Change
 from isthmus.streams.engine.tables import TableSpec
 from isthmus.streams.errors import AppError, StoreError
@@ -256,7 +256,10 @@ def test_a_directory_in_use_is_refused_and_free_again_after_close(tmp_path: Path
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"format": FORMAT + 1}, f"has format {FORMAT + 1}; this release reads and writes format {FORMAT}.*Delete it"),
+        (
+            {"format": UNCOUNTED + 1},
+            f"has format {UNCOUNTED + 1}; this release reads and writes format {FORMAT}.*Delete it",
+        ),
         ({"changelog": "other-0"}, "has the rows of another changelog: other-0, and the table's is topic-0"),
     ],
 )
