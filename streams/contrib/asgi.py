@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..api import absent
 from ..api.app import App
 from ..api.service import Service
+from ..command.interrupts import cancelling
 from ..errors import AppError
 
 __all__ = ["FaustLifespanMiddleware", "faust_app_running", "faust_lifespan", "serve_asgi"]
@@ -32,15 +33,30 @@ async def faust_app_running(app: App, *, stop_timeout: float | None = None) -> A
     """Run a worker in this loop for as long as the block runs, unless one runs already. stop_timeout: seconds for its
     last checkpoint; by default as long as it takes.
 
-    Raises what keeps the worker from its start, TimeoutError after stop_timeout, and at the end the error by which the
-    worker has ended meanwhile."""
-    is_ours = await app.maybe_start()
+    The start takes as long as a topic that the app reads is missing; SIGTERM and SIGINT end it, which a server alone
+    would only note until then.
+
+    Raises AppError where they do, what keeps the worker from its start, TimeoutError after stop_timeout, and at the end
+    the error by which the worker has ended meanwhile."""
+    is_ours = await _started(app)
     try:
         yield app
     finally:
         if is_ours:
             async with asyncio.timeout(stop_timeout):
                 await app.stop()
+
+
+async def _started(app: App) -> bool:
+    """Whether a worker runs that did not before."""
+    starting = asyncio.get_running_loop().create_task(app.maybe_start())
+    with cancelling(starting) as signals:
+        try:
+            return await starting
+        except asyncio.CancelledError:
+            if not signals:
+                raise
+            raise AppError(f"app {app.id}: its worker had not started when {signals[0]} came") from None
 
 
 def faust_lifespan(app: App, *, stop_timeout: float | None = None) -> Callable[..., AbstractAsyncContextManager[None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from typing import Any, cast
 
@@ -65,6 +66,28 @@ async def test_a_worker_that_somebody_else_runs_is_not_stopped(loop: VirtualLoop
     async with faust_app_running(cast(App, app)):
         pass
     assert app.stops == 0
+
+
+@run_by(in_virtual_time)
+async def test_a_start_that_takes_long_is_ended_by_the_signals_of_the_server(
+    loop: VirtualLoop, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+
+    app = App("app")
+    monkeypatch.setattr(app, "start", asyncio.Event().wait)  # for a topic that is missing
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        loop.call_soon(signal.raise_signal, signal.SIGTERM)
+        with pytest.raises(AppError, match="app app: its worker had not started when SIGTERM came"):
+            async with faust_app_running(app):
+                raise AssertionError
+        assert noted == [signal.SIGTERM] and signal.getsignal(signal.SIGTERM) is note
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @run_by(in_virtual_time)
