@@ -15,6 +15,7 @@ from ..errors import ChangeRefused
 from .described import BRIDGED_BY, COMPUTES, PARTITIONER, differences
 from .feeding import FED_ROWS_MAX, new_steps, unfed
 from .migration import DROP, Migration
+from .steps import in_steps
 from .stores.store import Store
 from .tables import TableSpec
 from .task import Task
@@ -110,7 +111,7 @@ def prepare(task: Task) -> Generator[None, None, dict[str, int]]:
             if each is not None:
                 changes.append(each)
             yield
-        store.migrate(changes)
+        yield from store.migrate(changes)
         done[table] = len(changes)
         task.changed = True
     for table, marker in task.found.items():
@@ -138,7 +139,10 @@ def _feed(task: Task, table: str, before: Mapping[str, Any]) -> None:
 def _derived(spec: TableSpec, of: Store, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Rewritten | None]:
     """The same as `rewritten`, for rows that are made anew of those of another table, which are of this version."""
     assert spec.derived is not None
-    before = dict(rows)
+    before: dict[bytes, bytes] = {}
+    for some in in_steps(rows):
+        before.update(some)
+        yield None
     made: dict[bytes, bytes] = {}
     for key, row in of.rows.items():
         try:
@@ -187,8 +191,8 @@ def check_bridged(table: str, before: str | None, now: str | None) -> None:
 def rewritten(
     spec: TableSpec, steps: list[Migration], rows: Iterable[tuple[bytes, bytes]]
 ) -> Iterator[Rewritten | None]:
-    """None for each row that was looked at; then rows that are no more, then those that there are; what has not changed
-    is in neither. Raises ChangeRefused for a row that a migration does not take, or makes what is no row."""
+    """None for each row that was looked at, or has not changed; rows that are no more, then those that there are.
+    Raises ChangeRefused for a row that a migration does not take, or makes what is no row."""
     before: dict[bytes, bytes] = {}
     made: dict[bytes, tuple[Any, Any]] = {}
     merge = next((each.merge for each in reversed(steps) if each.merge is not None), None)
@@ -218,8 +222,7 @@ def rewritten(
             yield key, None
     for key, (new_key, new_value) in made.items():
         written = spec.encode_value(new_key, new_value)
-        if before.get(key) != written:
-            yield key, written
+        yield (key, written) if before.get(key) != written else None
 
 
 def _migrated(spec: TableSpec, steps: list[Migration], key: bytes, value: bytes) -> tuple[Any, Any] | None:

@@ -79,8 +79,11 @@ class TableSource:
                 self._schedule(key, at)
             yield
         if len(self._times.rows) < len(self._store.rows):  # they are from before it had a ttl, which begins now
-            for key in [key for key in self._store.rows if key not in self._times.rows]:
-                self._touch(key, self._begun_ms, gone=False)
+            for some in in_steps(self._store.rows):
+                for key in some:
+                    if key not in self._times.rows:
+                        self._touch(key, self._begun_ms, gone=False)
+                yield
 
     def process(self, port: int, events: list[Event]) -> Outputs:
         found: list[Event] = []

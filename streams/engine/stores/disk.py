@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from ...errors import AppError, ChangelogError, ChangeRefused, OtherChangelog, StoreError
+from ..steps import in_steps
 from ..tables import MEMORY, TableSpec
 from .database import Database, DiskMemory
 from .layout import FORMAT, ROWS, UNCOUNTED, Lock, Summary, write_summary
@@ -288,11 +289,13 @@ class DiskStore:
     def encoded(self) -> Iterable[tuple[bytes, bytes]]:
         return self._raw_rows()
 
-    def migrate(self, changes: Sequence[Change]) -> None:
-        there = self._opened().get_many([_escaped(key) for key, _ in changes])
-        for (key, value), before in zip(changes, there, strict=True):
-            self._changed[self._known_key(key)] = _GONE if value is None else _Encoded(value)
-            self._changed_rows += (value is not None) - (before is not None)
+    def migrate(self, changes: Sequence[Change]) -> Iterator[None]:
+        for some in in_steps(changes):
+            there = self._opened().get_many([_escaped(key) for key, _ in some])
+            for (key, value), before in zip(some, there, strict=True):
+                self._changed[self._known_key(key)] = _GONE if value is None else _Encoded(value)
+                self._changed_rows += (value is not None) - (before is not None)
+            yield
 
     def _known_key(self, data: bytes) -> Any:
         try:

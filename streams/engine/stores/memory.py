@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from ...errors import ChangelogError
@@ -121,10 +122,11 @@ class MemoryStore:
 
     def settle(self) -> Iterator[None]:
         restored = self._restored  # `look` finds rows there until all are among the others
-        for key, value in restored.items():
-            if value is None:
+        for deleted in in_steps(key for key, value in restored.items() if value is None):
+            for key in deleted:
                 with suppress(ValueError, TypeError, ChangelogError):  # of a version in which keys were something else
                     self._rows.pop(self.spec.decode_key(key), None)
+            yield
         written = ((key, value) for key, value in restored.items() if value is not None)
         for some in in_steps(written):
             self._rows.update(settled(self, some))
@@ -133,15 +135,22 @@ class MemoryStore:
 
     def encoded(self) -> Iterable[tuple[bytes, bytes]]:
         encode_key, encode_value = self.spec.encode_key, self.spec.encode_value
-        known = {encode_key(key): encode_value(key, value) for key, value in self._rows.items()}
-        return [(key, value) for key, value in {**known, **self._restored}.items() if value is not None]
+        for key, value in self._rows.items():
+            if (written := encode_key(key)) not in self._restored:
+                yield written, encode_value(key, value)
+        for written, data in self._restored.items():
+            if data is not None:
+                yield written, data
 
-    def migrate(self, changes: Sequence[Change]) -> None:
-        self._restored = {**dict(self.encoded()), **dict(changes)}
+    def migrate(self, changes: Sequence[Change]) -> Iterator[None]:
+        rows: dict[bytes, bytes | None] = {}
+        for some in in_steps(chain(self.encoded(), changes)):
+            rows.update(some)
+            yield
+        self._restored = rows  # `look` finds them there
         self._rewritten = list(changes)
         self._rows.clear()
-        for _ in self.settle():
-            pass
+        yield from self.settle()
 
     def roll_back(self) -> bool:
         return False  # it does not keep what rows were before

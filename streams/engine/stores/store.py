@@ -82,9 +82,9 @@ class Store(Protocol):
         """All restored rows, as the changelog has them."""
         ...
 
-    def migrate(self, changes: Sequence[Change]) -> None:
+    def migrate(self, changes: Sequence[Change]) -> Iterator[None]:
         """In place of `settle`, where rows are of another version: what has become of those of `encoded`, as if the app
-        had changed them."""
+        had changed them, once these steps are done."""
         ...
 
     def roll_back(self) -> bool:

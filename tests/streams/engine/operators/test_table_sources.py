@@ -12,6 +12,7 @@ from isthmus.streams.engine.operators.table_sources import (
     VersionedTableSource,
     present,
 )
+from isthmus.streams.engine.steps import STEP_ROWS
 from isthmus.streams.errors import AppError, RecordError
 from tests.streams.engine.operators.running import Running
 
@@ -117,3 +118,11 @@ def test_as_of_is_the_last_write_up_to_a_time(writes: list[Any], at: int) -> Non
     known = [time for time in by_time if time <= at]
     expected = by_time[max(known)] if known else None
     assert values(run, at) == [expected]
+
+
+def test_many_rows_from_before_a_table_had_a_ttl_get_their_times_in_steps() -> None:
+    run = Running(lambda: TableSource("t", 5))
+    for key in range(2 * STEP_ROWS + 5):
+        run.stores["t"].set(key, 1)
+    assert isinstance(run.operator, TableSource)
+    assert len(list(run.operator.read())) == 3 and len(run.stores["t-times"].rows) == 2 * STEP_ROWS + 5

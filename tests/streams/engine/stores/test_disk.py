@@ -105,13 +105,13 @@ def test_a_migration_is_a_change_until_it_is_committed(tmp_path: Path) -> None:
         store = opened(tmp_path)
         store.restore([(b'"gone"', b"1"), (b'"kept"', b"2"), (b'"other"', b"3")], 3, b"marker")
         list(store.count())
-        store.migrate(rewrite(store.encoded()))
+        list(store.migrate(rewrite(store.encoded())))
         after = {"kept": 2, "other": 30, "new": 4, "newer": 5}
         assert dict(store.rows) == after and len(store.rows) == 4
         store.close()
     store = opened(tmp_path)
     list(store.count())
-    store.migrate(rewrite(store.encoded()))
+    list(store.migrate(rewrite(store.encoded())))
     assert store.take_changes() == rewrite([(b'"gone"', b"1"), (b'"kept"', b"2"), (b'"other"', b"3")])
     store.confirm(9, b"marker")
     store.close()

@@ -11,14 +11,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from isthmus.streams.engine.migration import Migration
 from isthmus.streams.engine.serialization import Serializers
 from isthmus.streams.engine.serialized_rows import SerializedCodec
-from isthmus.streams.engine.stores.database import DiskMemory
+from isthmus.streams.engine.steps import STEP_ROWS
+from isthmus.streams.engine.stores.database import Database, DiskMemory
 from isthmus.streams.engine.stores.disk import CACHED_VALUE_BYTES, DiskStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.stores.store import Store
 from isthmus.streams.engine.table_codec import TableCodec
 from isthmus.streams.engine.tables import TableSpec
+from isthmus.streams.engine.versions import rewritten
 from isthmus.streams.errors import AppError, ChangeRefused
 
 SPEC = TableSpec("t")
@@ -242,3 +245,25 @@ def test_a_row_that_cannot_be_read_counts_only_if_it_is_still_there_when_all_was
     store.restore([(b'"c"', bad)], 7)
     with pytest.raises(ChangeRefused, match='row of key "c"'):
         list(store.settle())
+
+
+def test_a_migration_of_many_rows_comes_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[int] = []
+    monkeypatch.setattr(
+        Database, "get_many", lambda self, keys: looked_for.append(len(keys)) or [self.get(key) for key in keys]
+    )
+    keys = range(2 * STEP_ROWS + 5)
+    changes = [(b"%d" % key, b"2" if key else None) for key in keys]
+    for store in stores(tmp_path):
+        store.restore([(b"%d" % key, b"1") for key in keys], 1, b"marker")
+        list(store.count())
+        assert len(list(store.migrate(changes))) >= 3
+        assert dict(store.rows) == dict.fromkeys(keys[1:], 2) and len(store.rows) == len(keys) - 1
+        assert sorted(store.take_changes()) == sorted(changes)
+        store.close()
+    assert looked_for == [STEP_ROWS, STEP_ROWS, 5]
+
+
+def test_rows_that_a_migration_does_not_change_take_steps_too() -> None:
+    rows = [(b"%d" % key, b"1") for key in range(3)]
+    assert list(rewritten(SPEC, [Migration(1, 2, lambda key, value: value)], rows)) == [None] * 6
