@@ -111,6 +111,7 @@ async def test_a_copy_that_comes_anew_while_another_is_counted_is_not_whole_yet(
     async def poll(timeout_ms: float) -> list[FetchedBatches]:
         if whole:
             made.stores.clear()
+            made._behind.clear()
         return []
 
     made, consumer = copies_of(Counted(anew), whole.append), Once()

@@ -2,6 +2,7 @@
 about an input that grows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.streams import AppError, ChangeRefused
 from isthmus.streams.engine.changes import Written
+from isthmus.streams.engine.described import BRIDGED_BY
 from tests.running import in_loop, run_by
 from tests.streams.virtual_time import in_virtual_time
 
@@ -23,6 +25,16 @@ async def test_state_of_other_code_keeps_a_worker_from_starting(monkeypatch):
     with pytest.raises(ChangeRefused, match="table seen has rows of version 2"):
         await world.start()
     assert world.journal.done == [] and world.created == []
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_records_that_would_be_brought_to_other_tasks_keep_a_worker_from_starting(monkeypatch):
+    world = World(monkeypatch)
+    by_another_rule = replace(left_by(1), topology={BRIDGED_BY: "consistent"})
+    world.written = Written({"seen": {0: by_another_rule}}, {"seen": 5})  # the input has fewer partitions
+    with pytest.raises(ChangeRefused, match=r"by partitioner consistent, and would bring by murmur2"):
+        await world.start()
     await world.end()
 
 
