@@ -233,6 +233,14 @@ async def test_what_has_no_rows_and_no_open_transaction_commits_plain_offsets(mo
 async def test_plain_offsets_wait_for_outputs(monkeypatch):
     world = World(monkeypatch, has_table=False)
     world.journal.at_once = False
+    world.work(2)
+    assert world.commits.put_events(world.task, world.out, _events(b"v")) == 1
+    commit = world.commit()
+    await turns()
+    assert not world.group.offsets
+    world.journal.settle()
+    await commit
+    world.group.offsets.clear()
     world.work(3)
     await world.send(b"v")
     commit = world.commit()
@@ -496,6 +504,52 @@ async def test_what_is_sent_soon_keeps_its_place_before_what_is_sent_after_it(mo
     assert world.commits.put_events(world.task, world.out, _events(b"4")) == 0  # it is sent as others are
     await world.send(b"4")
     assert world.journal.values("out") == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("guarantee", [ALO, EOS])
+@run_by(in_loop)
+async def test_an_output_asks_for_a_checkpoint_of_its_task(monkeypatch, guarantee):
+    """Though no event was done: its transaction must end, and not while the task is in the middle of one."""
+    world = World(monkeypatch, guarantee, has_table=False)
+    commits, task = world.commits, world.task
+    await world.send(b"0")  # so that a transaction is open
+
+    async def put() -> None:
+        assert commits.put(task, world.out, b"k", b"1", None, 5, None, _events(b"1")[0]) is not None
+
+    async def put_events() -> None:
+        assert commits.put_events(task, world.out, _events(b"2")) == 1
+
+    async def send() -> None:
+        await world.send(b"3")
+
+    async def send_soon() -> None:
+        world.send_soon(b"4")
+
+    for way in (put, put_events, send, send_soon):
+        task.changed = False
+        commits._writers.clear()
+        await way()
+        assert task.changed and list(commits.writers) == ([task] if guarantee == EOS else []), way
+    await world.commit()
+    assert world.journal.values("out") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@run_by(in_loop)
+async def test_what_failed_before_tasks_went_back_does_not_refuse_the_next_commit(monkeypatch):
+    world = World(monkeypatch, EOS, has_table=False)
+    world.journal.at_once = False
+    await world.send(b"1")
+    world.journal.settle(KafkaError.of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "out-0: may not write"))
+    world.journal.fails["send"] = [BufferFull("no")]
+    with pytest.raises(CommitRefused, match="an output was not taken: no"):
+        await world.send(b"2")
+    await world.commits.roll_back()
+    assert not world.commits.writers
+    world.journal.at_once = True
+    world.work(1)
+    await world.commit()
+    assert world.told == [{TopicPartition("in", 2): 1}]
 
 
 @pytest.mark.parametrize("guarantee", [ALO, EOS])

@@ -21,6 +21,7 @@ class Cluster:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *unknown: str) -> None:
         self.unknown = unknown
         self.made: list[NewTopic] = []
+        self.taken: list[str] = []  # names of topics that another worker has just made
         monkeypatch.setattr(declaring, "Admin", lambda client: self)
 
     async def refresh_metadata(self, topics: Sequence[str]) -> None: ...
@@ -30,6 +31,8 @@ class Cluster:
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
         for topic in topics:
+            if topic.name in self.taken:
+                raise KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, topic.name)
             for name in self.unknown:
                 if name in topic.configs:
                     raise KafkaError(ErrorCode.INVALID_CONFIG, f"topic {topic.name}: Unknown topic config name: {name}")
@@ -55,4 +58,12 @@ async def test_an_option_of_the_app_that_the_cluster_does_not_know_is_an_error(m
     cluster = Cluster(monkeypatch, "retention.hours")
     with pytest.raises(KafkaError, match=r"Unknown topic config name: retention\.hours"):
         await create(cluster, {"retention.hours": "1", **BETWEEN_OPTIONS})
+    assert cluster.made == []
+
+
+@run_by(in_loop)
+async def test_a_topic_that_another_worker_makes_meanwhile_is_as_good(monkeypatch):
+    cluster = Cluster(monkeypatch)
+    cluster.taken.append("t")
+    await create(cluster, {})
     assert cluster.made == []

@@ -76,7 +76,8 @@ async def test_a_record_that_fails_while_a_commit_is_under_way_does_not_break_it
     await world.start(ONE)
     world.group.ends = {ONE: 8}
     await world.until(lambda: world.worker.failed)
-    assert world.journal.steps[-1] == "offsets"
+    await turns(50)
+    assert world.journal.steps[-1] == "offsets" and world.worker.running, "it has not ended before it is committed"
     world.journal.gates["commit"].set()
     bad.clear()
     await world.until(lambda: world.position() == 1)
@@ -84,6 +85,23 @@ async def test_a_record_that_fails_while_a_commit_is_under_way_does_not_break_it
     await world.until(lambda: world.position() == 8)
     assert world.table() == counted(8) and len(world.journal.committed("out")) == 1
     assert "abort" not in world.journal.steps
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_what_is_before_a_record_that_failed_is_committed_before_it_is_tried_again(monkeypatch):
+    world, _ = failing_world(monkeypatch, ALO, interval_s=50.0)
+    clock = Clock(monkeypatch)
+    await world.start(ONE)
+    world.group.ends = {ONE: 8}
+    await world.until(lambda: world.worker.failed)
+    assert world.position() == 0
+    clock.now += 1.0
+    await world.until(lambda: world.worker.running and world.processed(0) == 4)
+    await turns(50)
+    clock.now += 50.0
+    await world.until(lambda: world.position() == 4)
+    assert world.table() == counted(4)
     await world.end()
 
 

@@ -9,6 +9,7 @@ from isthmus.streams import App, RecordError
 from isthmus.streams.engine.checkpoint import Position
 from isthmus.streams.engine.steps import STEP_ROWS
 from tests.running import in_loop, run_by
+from tests.streams.virtual_time import in_virtual_time
 
 from .fakes import turns
 from .running import Ran
@@ -105,6 +106,30 @@ async def test_a_task_is_not_whole_while_one_agent_holds_what_another_one_has_do
     await ran.drain(1)
     ran.run.before_checkpoint()
     assert (table_of(ran), ran.run.is_behind, ran.run.is_whole, ran.position) == ({"n": 2}, False, True, 2)
+    await ran.run.stop()
+
+
+@run_by(in_virtual_time)
+async def test_a_task_is_not_whole_while_an_agent_is_at_what_it_had_taken_before(loop, /):
+    """By a time limit of its own it goes on between two batches."""
+    app = App("app")
+    table = app.Table("t", default=int)
+    go_on = asyncio.Event()
+
+    @app.agent(app.topic("in"), tables=[table])
+    async def take(stream: Any) -> None:
+        async for _ in stream.take_events(2, 1.0):
+            table["n"] += 1
+            await go_on.wait()
+
+    ran = Ran(app)
+    await ran.drain(1)
+    assert ran.run.is_whole
+    await asyncio.sleep(2.0)
+    assert (table_of(ran), ran.run.is_whole) == ({"n": 1}, False)
+    go_on.set()
+    await turns()
+    assert ran.run.is_whole
     await ran.run.stop()
 
 

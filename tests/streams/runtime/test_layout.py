@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.client import TopicPartition
 from isthmus.streams import App
 from isthmus.streams.driver import TestDriver
 from isthmus.streams.engine.steps import STEP_ROWS
@@ -43,6 +44,13 @@ def test_topics_of_one_size_are_read_as_they_are():
     assert (layout.bridges, layout.tables, layout.direct) == ({}, {"counts": 2}, {"a", "b"})
     assert read(layout) == {"count": ["a", "b"], "skip": ["c"]}
     assert list(layout.topology.subtopologies) == ["a+b", "c"]
+
+
+def test_partitions_beyond_those_of_the_tables_are_of_no_task():
+    """Of a topic that has grown, until the app is laid out again."""
+    layout = Layout.of(new_app(), {"a": 2, "b": 2, "c": 5}, {})
+    known = {(topic, n) for topic in "abcx" for n in (1, 2) if layout.knows(TopicPartition(topic, n))}
+    assert known == {("a", 1), ("b", 1), ("c", 1), ("c", 2)}
 
 
 def test_a_smaller_topic_goes_through_a_bridge():

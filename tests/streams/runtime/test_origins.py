@@ -1,13 +1,20 @@
 """What is learned of copies and their sources: from options, the mirrors' status, and MirrorMaker's names."""
 
+import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from isthmus.mirror import discovery, link, status
 from isthmus.mirror.partition import PartitionMirror
-from isthmus.streams.engine.origin import Beat, Copy
+from isthmus.streams.engine.origin import Beat, Copy, Origins
 from isthmus.streams.runtime import origins
-from isthmus.streams.runtime.origins import Known, copies_among
+from isthmus.streams.runtime.origins import Known, OriginsFollower, copies_among
+from tests.running import in_loop, run_by
+
+from .fakes import turns
 
 
 def mirrored(seen_ms: int, mirrored_to: int) -> PartitionMirror:
@@ -62,3 +69,26 @@ def test_what_is_a_copy() -> None:
         "mm.orders": Copy("mm", "orders", keeps_offsets=False),
         "us.east.a.b": Copy("us.east", "a.b", keeps_offsets=False),
     }
+
+
+@run_by(in_loop)
+async def test_the_first_word_of_a_mirror_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the origin of a record is called must not change."""
+
+    class Cluster:
+        async def describe_configs(self, topics: list[str]) -> dict[str, list[Any]]:
+            return {topic: [SimpleNamespace(name=origins.LINK_OPTION, value="link")] for topic in topics}
+
+        async def list_topics(self) -> list[str]:
+            return ["copy-of-orders"]
+
+    monkeypatch.setattr(origins, "Admin", lambda client: Cluster())
+    monkeypatch.setattr(origins, "RETRY_S", 0.0)
+    found, client = Origins("hub"), None
+    follower = OriginsFollower("app", client, found)  # type: ignore[arg-type]
+    learning = asyncio.ensure_future(follower.learn(["copy-of-orders"]))
+    await turns()
+    assert not learning.done()
+    beat(follower._known, 500, 7)
+    await learning
+    assert found.copies == {"copy-of-orders": Copy("fra", "orders")}

@@ -188,6 +188,21 @@ async def test_a_task_that_is_taken_away_while_it_is_restored_does_not_begin(mon
 
 
 @run_by(in_loop)
+async def test_one_that_is_taken_away_does_not_keep_those_that_are_restored_with_it(monkeypatch):
+    world = World(monkeypatch)
+    world.gates[0] = asyncio.Event()
+    await world.start(ONE, OTHER)
+    await world.until(lambda: "load" in world.journal.steps)
+    world.group.rebalance("revoke", ONE)
+    await world.until(lambda: "revoke" in world.journal.steps)
+    world.gates[0].set()
+    world.group.ends = {OTHER: 2}
+    await world.until(lambda: world.position(1) == 2)
+    assert [id.partition for id in world.worker.running] == [1]
+    await world.end()
+
+
+@run_by(in_loop)
 async def test_state_of_a_topic_that_was_made_anew_is_not_gone_on_from(monkeypatch):
     """Its offset is another record's in the new topic, which may have grown past it."""
     one, another = b"\1" * 16, b"\2" * 16

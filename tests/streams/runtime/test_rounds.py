@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from isthmus.streams.runtime.rounds import HOLD_S, LONG_S, SLOW_HOLD_S, Rounds
+from isthmus.streams.runtime.rounds import HOLD_S, LONG_S, REPLY_S, SLOW_HOLD_S, Rounds
 from tests.running import in_loop, run_by
+from tests.streams.virtual_time import in_virtual_time
 
 from .fakes import turns
 from .running import Clock
@@ -101,3 +102,16 @@ async def test_lanes_with_outputs_in_one_transaction_wait_for_each_other_but_not
     world.clock.now = 0.0
     assert world.may_begin(other, is_due=False)
     await world.rounds.drop(one)
+
+
+@run_by(in_virtual_time)
+async def test_steps_that_wait_for_replies_of_this_worker_are_not_waited_for_long(loop, /):
+    """Nothing is processed meanwhile, so that none comes."""
+    rounds, run = Rounds(lambda: ()), Run("one")
+    one: Any = run
+    rounds.begin(one, one.lanes[0], one.go_on.wait())
+    one.lanes[0].asked = frozenset({"questions"})
+    began = loop.time()
+    await rounds.finish(lambda: [one], 60.0)
+    assert loop.time() - began == pytest.approx(REPLY_S)
+    await rounds.drop(one)

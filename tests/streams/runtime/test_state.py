@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.runtime import system
 from isthmus.streams.engine.tables import DISK, TableSpec
-from isthmus.streams.runtime.state import State, partition_for_ever
+from isthmus.streams.runtime.state import CLEANUP_DELAY_MS, State, partition_for_ever
 
 
 def test_rows_of_a_topic_that_was_made_anew_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -44,3 +44,17 @@ def test_a_partition_of_a_topic_that_was_made_anew_has_another_name() -> None:
 
     assert len({named(b"\1" * 16), named(b"\2" * 16), named(b"\2" * 16, 1)}) == 3
     assert named(None) == "app-t-changelog-0", "of a cluster without ids"
+
+
+def test_rows_on_disk_that_nobody_followed_for_long_are_read_anew(tmp_path: Path) -> None:
+    """The changelog may have lost the tombstones that they have missed."""
+    spec, now_ms = TableSpec("t", store=DISK), 10 * CLEANUP_DELAY_MS
+    for away_ms, offset in ((0, 0), (CLEANUP_DELAY_MS - 1_000, 7), (CLEANUP_DELAY_MS + 1_000, 0)):
+        now_ms += away_ms
+        runtime: Any = SimpleNamespace(wall_ms=lambda now_ms=now_ms: now_ms)
+        state = State("app", tmp_path, "one", [spec], runtime, "{}-{}".format)
+        store = state.open(spec, "app-t-changelog", 0)
+        assert store.changelog_offset == offset
+        store.restore([(b'"k"', b"1")], 7, b"marker")
+        store.close()
+        state.close()

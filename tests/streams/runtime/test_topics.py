@@ -72,12 +72,14 @@ async def test_a_changelog_that_another_worker_has_just_made_is_waited_for(loop,
 @run_by(in_loop)
 async def test_an_input_that_has_grown_is_seen_at_the_rebalance(monkeypatch):
     """Who has nothing to commit looks nowhere else."""
-    world = World(monkeypatch)
+    world = World(monkeypatch, interval_s=1e9)
     await world.start(ONE)
-    await world.until(lambda: world.worker.running)
+    world.group.ends = {ONE: 3}
+    await world.until(lambda: world.worker.processed_total == 3)
     known: Any = SimpleNamespace(leaders=dict.fromkeys(range(3), 1), topic_id=world.client.topics["in"].topic_id)
     world.client.topics["in"] = known
     world.group.rebalance("assign", OTHER)
     await world.until(lambda: "app-in-copartitioned" in world.created)
     assert world.worker.layout.tables == {"seen": 2}
+    assert (world.position(), world.worker.running) == (0, {}), "what was read since is read again"
     await world.end()

@@ -15,7 +15,9 @@ from isthmus.streams.engine.partitioning import Places
 from isthmus.streams.engine.stores.global_store import GlobalStore
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.tables import TableSpec
+from isthmus.streams.engine.task import TaskId
 from isthmus.streams.runtime import agents as agents_module
+from isthmus.streams.runtime.assignor import Told
 from isthmus.streams.runtime.worker import BETWEEN_S
 from tests.running import in_loop, run_by
 from tests.streams.virtual_time import in_virtual_time
@@ -193,6 +195,23 @@ async def test_an_event_in_hand_holds_up_the_commits_of_all_tasks_whose_outputs_
 
 
 @run_by(in_loop)
+async def test_what_an_agent_had_taken_is_committed_once_it_is_done_though_nothing_more_comes(monkeypatch):
+    async def take(stream: Any) -> None:
+        async for events in stream.take_events(2, 5.0):
+            world.seen[0] = world.seen.get(0, 0) + len(events)
+
+    world, clock = World(monkeypatch, take), Clock(monkeypatch)
+    world.group.ends = {ONE: 1}
+    await world.start(ONE)
+    await world.until(lambda: world.worker.processed_total == 1)
+    assert (world.position(), world.table()) == (0, {})
+    clock.now += 6.0
+    await world.until(lambda: world.position() == 1)
+    assert world.table() == {0: 1}
+    await world.end()
+
+
+@run_by(in_loop)
 async def test_a_change_of_a_global_table_is_not_committed_in_the_middle_of_its_event(monkeypatch):
     """Which task has changed it is not known, so that the commit waits for all."""
     world, stuck = stuck_world(monkeypatch, ALO)
@@ -289,6 +308,24 @@ async def test_what_an_agent_changes_while_its_task_leaves_is_not_in_its_tables_
     world.journal.gates["commit"].set()
     await world.until(lambda: world.journal.steps.count("assign") == 2 and world.worker.running)
     assert dict(world.worker.stores("seen")[0].rows) == {}
+    await world.end()
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+@run_by(in_loop)
+async def test_tables_of_a_task_stay_here_unless_its_last_commit_was_refused(monkeypatch, is_refused):
+    world = World(monkeypatch, interval_s=1e18)
+    await world.start(ONE)
+    world.group.ends = {ONE: 2}
+    await world.until(lambda: world.worker.processed_total == 2)
+    [run] = world.worker.running.values()
+    world.journal.fails["offsets"] = [TransactionAborted("by its timeout")] * is_refused
+    world.group.rebalance("revoke", ONE)
+    world.group.rebalance("assign", ONE)
+    await world.until(lambda: world.journal.steps.count("assign") == 2 and world.worker.running)
+    await world.until(lambda: world.processed(0) == 2)
+    [store] = world.worker.stores("seen")
+    assert dict(store.rows) == counted(2) and (store is run.task.stores["seen"]) != is_refused
     await world.end()
 
 
@@ -493,3 +530,39 @@ async def test_commits_that_take_long_leave_time_for_events(loop, /, monkeypatch
         assert min(world.processed(0), world.processed(1)) > share * 60.0 / 0.01
     finally:
         await world.end()
+
+
+# --- What the leader of the group says ----------------------------------------------------------------
+
+
+@run_by(in_loop)
+async def test_what_a_worker_that_is_gone_has_open_is_ended_and_who_was_told_of_other_code_joins_again(monkeypatch):
+    world = World(monkeypatch)
+    await world.start(ONE)
+    await world.until(lambda: world.worker.running)
+    for writers in ({"app-me", "app-you"}, {"app-me"}):
+        world.worker._is_told(Told(writers=frozenset(writers)))
+    await world.until(lambda: "app-you" in world.journal.started)
+    assert world.group.rejoins == 0
+    world.worker._is_told(Told(is_current=False))
+    assert world.group.rejoins == 1
+    await world.end()
+
+
+@run_by(in_loop)
+async def test_a_task_that_runs_or_is_not_of_this_layout_has_no_copy_beside_it(monkeypatch):
+    """On disk the copy would be in the task's own folder. And who waits for a copy joins when it has caught up."""
+    world = World(monkeypatch)
+    await world.start(ONE)
+    await world.until(lambda: world.worker.running)
+    [mine] = world.worker.running
+    other, unknown = TaskId(mine.subtopology, 1), TaskId("before", 1)
+    kept: list[list[TaskId]] = []
+    monkeypatch.setattr(world.worker.copies, "keep", kept.append)
+    world.worker._keep_copies([mine, other, unknown])
+    assert kept == [[other]]
+    world.worker.told = Told(copies=(other, unknown), moving=(other,))
+    for id in (unknown, other):
+        world.worker._caught_up(id)
+    assert world.group.rejoins == 1
+    await world.end()
