@@ -82,6 +82,13 @@ class TaskRun:
         """Whether tables and positions include the same events, so that a checkpoint may be written."""
         return all(lane.is_whole for lane in self.lanes)
 
+    def is_committed(self) -> bool:
+        """Whether everything that is done is in a checkpoint, also what agents had taken and have done since the last
+        batch."""
+        for lane in self.lanes:
+            lane.settle()
+        return self.is_whole and not self.task.changed
+
     @property
     def is_behind(self) -> bool:
         """Whether an agent has taken events and not done them, which another agent or an operator may have done."""

@@ -372,8 +372,7 @@ class StreamWorker:
                 keys = [record.key for record in islice(iter_records(batches.records), LOOK_KEYS)]
                 if (told := places.look(keys, batches.tp.partition, self.topics.counts[batches.tp.topic])) is not None:
                     log.warning("%s", told)
-        from_offset = max(batches.from_offset, run.task.positions[batches.tp.topic].offset)
-        run.add(Backlog(batches, topic, from_offset))
+        run.add(Backlog(batches, topic, batches.from_offset))
 
     def _hold_back(self) -> None:
         """Fetch nothing of partitions of which there is something to process, so that it stays bounded."""
@@ -735,11 +734,13 @@ class StreamWorker:
             refused = error
         for id in [run.task.id for run in leaving if not run.is_whole]:
             log.warning("task %s ends during an event, or failed: it goes on from its last checkpoint", id)
-        whole = [run.task.id for run in leaving if refused is None and run.is_whole and not run.task.changed]
+        committed = 0
         for id in ids:
-            await self._end(id, is_clean=id in whole)
+            is_clean = refused is None and id in self.running and self.running[id].is_committed()
+            committed += is_clean
+            await self._end(id, is_clean)
         wrote = any(run.task in self.commits.writers for run in leaving)
-        if refused is None and (wrote or (self._is_shared_changed and len(whole) < len(leaving))):
+        if refused is None and (wrote or (self._is_shared_changed and committed < len(leaving))):
             refused = CommitRefused(f"app {self.app.id}: what tasks wrote as they left is undone")
         if refused is not None:
             await self._go_back(refused, ids)

@@ -311,6 +311,37 @@ async def test_what_an_agent_changes_while_its_task_leaves_is_not_in_its_tables_
     await world.end()
 
 
+@run_by(in_loop)
+async def test_what_an_agent_changes_in_a_global_table_while_its_task_leaves_is_undone(monkeypatch):
+    """Its event is not committed: it is done again by the next owner, and counted again."""
+
+    async def take(stream: Any) -> None:
+        async for events in stream.take_events(2, 5.0):
+            table = store if events[0].partition == 0 else seen
+            table.set("n", len(events))
+
+    spec = TableSpec("g", is_global=True)
+    store = GlobalStore(spec, [MemoryStore(spec)], lambda key: 0)
+    world = World(monkeypatch, take, interval_s=1e18)
+    clock = Clock(monkeypatch)
+    world.journal.gates["commit"] = asyncio.Event()
+    await world.start(ONE, OTHER)
+    await world.until(lambda: len(world.worker.running) == 2)
+    world.worker.commits.global_stores = {"g": store}
+    [seen] = [run.task.stores["seen"] for id, run in world.worker.running.items() if id.partition == 1]
+    world.group.ends = {ONE: 1, OTHER: 2}
+    await world.until(lambda: world.worker.processed_total == 3)
+    world.group.rebalance("revoke", OTHER, ONE)
+    await world.until(lambda: "offsets" in world.journal.steps)
+    clock.now += 6.0
+    await turns()
+    assert store.has_changes
+    world.journal.gates["commit"].set()
+    await world.until(lambda: "revoke" in world.journal.steps)
+    assert (world.position(1), dict(store.rows)) == (2, {})
+    await world.end()
+
+
 @pytest.mark.parametrize("is_refused", [False, True])
 @run_by(in_loop)
 async def test_tables_of_a_task_stay_here_unless_its_last_commit_was_refused(monkeypatch, is_refused):
@@ -530,6 +561,30 @@ async def test_commits_that_take_long_leave_time_for_events(loop, /, monkeypatch
         assert min(world.processed(0), world.processed(1)) > share * 60.0 / 0.01
     finally:
         await world.end()
+
+
+@run_by(in_loop)
+async def test_before_a_commit_a_task_tells_those_behind_it_how_far_it_is(monkeypatch):
+    """They would wait for ever for one that has nothing to send them."""
+
+    async def nothing(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    def reads(app: Any) -> Any:
+        app.stream("in").filter(lambda value: False).group_by(lambda value: value, name="by-value").tumbling(1).count(
+            name="n"
+        )
+        return app.topic("in")
+
+    world = World(monkeypatch, nothing, has_table=False, reads=reads)
+    [between] = [name for name, topic in world.worker.inputs.items() if topic.is_internal]
+    world.client.topics[between] = world.client.topics["in"]
+    await world.start(ONE)
+    world.group.ends = {ONE: 2}
+    await world.until(lambda: len(world.journal.committed(between)) == 2)
+    assert world.journal.committed(between, 1) == [(None, None)], "a heartbeat to each partition"
+    await world.end()
 
 
 # --- What the leader of the group says ----------------------------------------------------------------

@@ -95,6 +95,9 @@ class Group:
     def assignment(self) -> list[TopicPartition]:
         return list(self.positions)
 
+    def lag(self, tp: TopicPartition) -> int:
+        return self.ends.get(tp, 0) - (self.positions[tp] or 0)
+
     def pause(self, tps: Sequence[TopicPartition]) -> None:
         self.paused.update(tps)
 
