@@ -181,6 +181,7 @@ class Accumulator:
         self.last_offset = -1  # the highest acknowledged one
         self.last_number: float = -1  # number of the batch it belongs to
         self.failures = 0  # in a row
+        self.refusal = ""  # what the broker said of the last of them, for people
         self.failed_node: int | None = None  # that led the partition at the last failure
         self.retry_at = 0.0
         self.error: Exception | None = None  # why nothing more may be written to the partition
@@ -256,7 +257,7 @@ class Accumulator:
     def acked(self, batch: Batch, base_offset: int) -> Exception | None:
         """A batch is in the log. Returns the error if its offset shows a loss."""
         self.in_flight.remove(batch)
-        self.failures = 0
+        self.failures, self.refusal = 0, ""
         if self.error is not None:
             return self.error
         if batch.number < self.last_number:
@@ -308,6 +309,7 @@ class Accumulator:
         if error.retriable:
             batch.unsure |= code not in NOT_APPENDED  # with other errors it may have been appended
             self._is_known = False
+            self.refusal = f"its broker answers {ErrorCode(code).name} ({code}): {told.rstrip('.')}."
             self._put_back(batch)
             return None
         if code == ErrorCode.MESSAGE_TOO_LARGE and self.transactional and batch.attempts == 1 and batch.count > 1:

@@ -454,7 +454,7 @@ class Sender:
             why = self.client.why_no_leader(each.tp)
             error = DeliveryTimeout(
                 f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: "
-                f"{why.message if why else 'does its broker run?'} "
+                f"{why.message if why else each.refusal or 'does its broker run?'} "
                 + ("It may or may not be in the log" if batch.attempts else "It is not in the log")
             )
             batch.fail(error if self._gate is None else self._gate.refused(error))

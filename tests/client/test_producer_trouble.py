@@ -140,6 +140,20 @@ async def test_records_never_sent_say_so_when_their_time_is_over(world: World, /
 
 
 @run_by(simulate)
+async def test_records_that_a_broker_cannot_write_say_why_when_their_time_is_over(world: World, /) -> None:
+    broker = world.brokers[1]
+    broker.script["produce"].extend([refusing(broker, ErrorCode.KAFKA_STORAGE_ERROR)] * 1_000)
+    producer = await begun(world, delivery_timeout_ms=1_500)
+    with pytest.raises(
+        DeliveryTimeout, match=r"within 2 s: its broker answers KAFKA_STORAGE_ERROR \(56\): .*\. It may"
+    ):
+        await producer.send("t", b"x")
+    broker.script["produce"].clear()
+    await producer.close()
+    await world.client.close()
+
+
+@run_by(simulate)
 async def test_records_of_a_topic_that_was_deleted_say_so_and_metadata_is_asked_for_ever_more_rarely(
     world: World, /
 ) -> None:
