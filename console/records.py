@@ -34,6 +34,7 @@ ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 FIELDS = (
     "key", "key_base64", "value", "value_base64", "headers", "timestamp_ms", "partition", "topic", "offset",
 )  # fmt: skip
+ERRORS = "__streams.errors."  # what headers of dead letters begin with (KIP-1034)
 LineOf = Callable[[TopicPartition, Any], str]
 LOST_TO_A_REBALANCE = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -63,6 +64,14 @@ def produce(
             "--records",
             help="Each line is a record as `isthmus consume --json` prints it: key, value, "
             "headers, timestamp_ms and partition, each of which may be left out; bytes as key_base64.",
+        ),
+    ] = False,
+    dead_letters: Annotated[
+        bool,
+        typer.Option(
+            "--dead-letters",
+            help="As --records, of a stream app's dead letters of this topic: each goes into the partition that it was "
+            "in, without the headers that say why it failed.",
         ),
     ] = False,
     partition: Annotated[int | None, typer.Option("--partition", "-p", help="Default: by key.")] = None,
@@ -111,9 +120,10 @@ def produce(
     check_topic_name(topic)  # or it would be said of the first line, which a person has yet to write
     if compression not in NAMES:
         raise DeployError(f"--compression {compression}: there are {', '.join(NAMES)}")
-    if as_records and (key_separator or null is not None):
+    if (as_records or dead_letters) and (key_separator or null is not None):
         raise DeployError("with --records a line says key and value itself: leave out --key and --null")
-    lines = Lines(as_records, key_separator, null, [header_of(each) for each in header])
+    headers = [header_of(each) for each in header]
+    lines = Lines(as_records or dead_letters, key_separator, null, headers, topic if dead_letters else None)
     count = asyncio.run(run())
     if as_json or sys.stderr.isatty():
         done(f"{count} records", {"records": count}, as_json)
@@ -219,12 +229,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class Lines:
-    """How lines become records: `as_records`, or with a key before `separator`. null: the text of a value that is."""
+    """How lines become records: `as_records`, or with a key before `separator`. null: the text of a value that is.
+    died_in: they are dead letters of this topic, and are sent to it again."""
 
     as_records: bool = False
     separator: str = ""
     null: str | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
+    died_in: str | None = None
 
     def read(self, line: bytes, number: int) -> Sent:
         """number: of the line, from 1, for the DeployError."""
@@ -253,7 +265,22 @@ class Lines:
         numbers = [said.get("partition"), said.get("timestamp_ms")]
         if wrong := [each for each in numbers if each is not None and (not isinstance(each, int) or each < 0)]:
             raise ValueError(f"{wrong[0]} is neither a partition nor a time in ms")
+        if self.died_in is not None:
+            numbers[0] = _died_at(headers, self.died_in)
+            headers = [each for each in headers if not each[0].startswith(ERRORS)]
         return Sent(_bytes(said, "value"), _bytes(said, "key"), [*headers, *self.headers], *numbers)
+
+
+def _died_at(headers: Sequence[tuple[str, bytes | None]], topic: str) -> int:
+    """The partition of `topic` that a dead letter was in. ValueError: it was not in this topic, or says nothing."""
+    said = {
+        name: (value or b"").decode() for name, value in headers if name.startswith(ERRORS)
+    }  # the last death counts
+    if (was_in := said.get(f"{ERRORS}topic")) != topic:
+        if was_in is None:
+            raise ValueError(f"it is no dead letter: it has no header {ERRORS}topic")
+        raise ValueError(f"it is a dead letter of topic {was_in}, not of {topic}: send it there")
+    return int(said[f"{ERRORS}partition"])
 
 
 def header_of(text: str) -> tuple[str, bytes]:

@@ -80,6 +80,18 @@ def test_a_record_that_was_consumed_is_produced_as_it_was(key: bytes | None, val
     assert Lines(as_records=True).read(line.encode(), 1) == Sent(value, key, list(headers), 2, 1_000)
 
 
+def test_a_dead_letter_goes_where_it_was_without_the_reason():
+    died = [(f"__streams.errors.{name}", value) for name, value in (("topic", b"pays"), ("partition", b"1"))]
+    letter = json_line(TP, Record(5, 1_000, b"k", BINARY, (("mine", b"1"), *died))).encode()
+    assert Lines(True, died_in="pays").read(letter, 1) == Sent(BINARY, b"k", [("mine", b"1")], 1, 1_000)
+    with pytest.raises(
+        DeployError, match=r"line 7 .*: it is a dead letter of topic pays, not of orders: send it there"
+    ):
+        Lines(True, died_in="orders").read(letter, 7)
+    with pytest.raises(DeployError, match=r"it is no dead letter: it has no header __streams.errors.topic"):
+        Lines(True, died_in="pays").read(b'{"value": "x"}', 1)
+
+
 def test_a_record_may_leave_out_what_it_has_not():
     assert Lines(as_records=True, headers=[("z", b"1")]).read(b"{}", 1) == Sent(None, None, [("z", b"1")])
 
