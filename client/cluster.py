@@ -27,6 +27,7 @@ CONNECT_TIMEOUT_MS = 10_000  # to one address
 REQUEST_TIMEOUT_MS = 30_000
 BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
 START_TIMEOUT_MS = 30_000
+TOLD_AFTER_S = 3.0  # who waits in `start` is told that nobody answers
 METADATA_MAX_AGE_S = 300.0  # then the metadata of all topics in use is refreshed
 REBOOTSTRAP_MS = 300_000  # Kafka's metadata.recovery.rebootstrap.trigger.ms
 HEDGE_S = 0.5  # a broker that owes an answer for this long is not asked what another one can answer, too
@@ -89,11 +90,21 @@ class Client:
 
     async def start(self, timeout_ms: float = START_TIMEOUT_MS) -> None:
         """Connect to one of the bootstrap addresses. Tries for timeout_ms, then raises ConnectionLost."""
+        loop, tried = asyncio.get_running_loop(), ", ".join(self.bootstrap)
+        telling = loop.call_later(
+            TOLD_AFTER_S,
+            log.warning,
+            "no broker of %s answers yet, it is tried for %.0f s: does one run there?",
+            tried,
+            timeout_ms / 1000,
+        )
         try:
             await self.refresh_metadata([], timeout_ms=timeout_ms)
         except ConnectionLost as error:
-            raise ConnectionLost(f"no broker of {', '.join(self.bootstrap)} answers: {error}") from None
-        self._age_timer = asyncio.get_running_loop().call_later(METADATA_MAX_AGE_S, self._aged)
+            raise ConnectionLost(f"no broker of {tried} answers: {error}") from None
+        finally:
+            telling.cancel()
+        self._age_timer = loop.call_later(METADATA_MAX_AGE_S, self._aged)
 
     def operation(self, what: str, timeout_ms: float) -> Operation:
         """The time limit of an operation, for `async with`. what: its name in errors."""

@@ -44,13 +44,13 @@ async def resolve(
         raise AppError(f"--positions {unknown[0]}={ways[unknown[0]]}: the app has not read it, but {', '.join(inputs)}")
     await client.refresh_metadata(list(inputs))
     found: dict[TopicPartition, Position] = {}
-    unsaid = []
+    unsaid, absent = [], []
     for topic, saved in inputs.items():
         there = client.topic_id(topic)
         is_same = there is not None and uuid_to_str(there) == saved.topic_id
         way = ways.get(topic, KEEP if is_same else ways.get(ALL, ""))
         if not way:
-            unsaid.append(topic)
+            (unsaid if client.partitions(topic) else absent).append(topic)
         elif not client.partitions(topic):
             if way not in (EARLIEST, LATEST):
                 raise AppError(
@@ -61,6 +61,11 @@ async def resolve(
             found |= await _kept(client, topic, saved, is_same)
         else:
             found |= await _looked_up(client, topic, saved, way)
+    if absent:
+        raise AppError(
+            f"topic {absent[0]} is not here, and the app has read it: make it first (a mirror's copy keeps offsets) "
+            f"and say --positions {KEEP}, or say --positions {absent[0]}={EARLIEST}: the app waits for it"
+        )
     if unsaid:
         names = ", ".join(unsaid[:OTHERS_SHOWN]) + ", …" * (len(unsaid) > OTHERS_SHOWN)
         raise AppError(

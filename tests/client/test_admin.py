@@ -284,16 +284,18 @@ async def test_the_cluster_is_described(client: Client, admin: Admin, _: BrokerH
 
 
 @run_by(simulate)
-async def test_start_tries_every_address_and_names_them_all(world: World, /) -> None:
+async def test_start_tries_every_address_and_names_them_all(world: World, /, caplog: pytest.LogCaptureFixture) -> None:
     process = world.sim.machine("app").process
     assert process is not None
     client = Client("broker1:1,nowhere:2,broker1:9092", client_id="app", runtime=process.runtime)
     await client.start()
-    assert client.cluster_id == "scripted"
+    assert client.cluster_id == "scripted" and not caplog.messages
     await client.close()
     lost = Client("broker1:1,nowhere:2", client_id="app", runtime=process.runtime)
     with pytest.raises(ConnectionLost, match="no broker of broker1:1, nowhere:2 answers"):
         await lost.start()
+    [told] = caplog.messages
+    assert told == "no broker of broker1:1, nowhere:2 answers yet, it is tried for 30 s: does one run there?"
     with pytest.raises(ClientError, match="'nonsense' is not HOST:PORT"):
         Client("nonsense")
     await lost.close()

@@ -64,6 +64,8 @@ async def test_offsets_are_kept_in_the_same_topic_alone(monkeypatch: pytest.Monk
     cluster = Cluster(monkeypatch, LOGS)
     with pytest.raises(AppError, match="in: not the topic that the app has read, by its id"):
         await cluster.resolve(**{"in": AT})
+    with pytest.raises(AppError, match="topic gone is not here, and the app has read it: make it first"):
+        await cluster.resolve(gone=AT)
     assert await cluster.resolve("keep", **{"in": AT}) == at(4, 2)  # epochs are those of another cluster
     cluster.id = SAME
     assert await cluster.resolve(**{"in": AT}) == at(4, 2, epochs=(3, 1))
