@@ -44,7 +44,8 @@ async def resolve(
         raise AppError(f"--positions {unknown[0]}={ways[unknown[0]]}: the app has not read it, but {', '.join(inputs)}")
     await client.refresh_metadata(list(inputs))
     found: dict[TopicPartition, Position] = {}
-    unsaid, absent = [], []
+    unsaid: list[str] = []
+    absent: list[str] = []
     for topic, saved in inputs.items():
         there = client.topic_id(topic)
         is_same = there is not None and uuid_to_str(there) == saved.topic_id
