@@ -14,7 +14,7 @@ from ..client import Admin, Client, TopicPartition
 from ..deploy.errors import DeployError
 from ..deploy.launch import python
 from ..mirror.link import SOURCE_CLUSTER_OPTION
-from ..mirror.status import SILENT_AFTER_MS, read_status
+from ..mirror.status import SILENT_AFTER_MS, UNSEEN_AFTER_MS, read_status
 from ..runtime import system
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
@@ -45,7 +45,8 @@ def status(
     """State, position and lag of each mirrored partition; --bootstrap is the mirrors' target.
 
     It is what the mirrors wrote there last; a row without a partition is of the link as a whole. A mirror that is cut
-    off from its target, or gone, writes nothing: after 15 s that is told, and no lag is shown. With --source the two
+    off from its target, or gone, writes nothing: after 15 s that is told, and no lag is shown; nor of a partition whose
+    source has not answered for 6 s. With --source the two
     clusters are asked themselves, and the lag is what lies between their ends.
     """
 
@@ -99,8 +100,13 @@ def unknown_as_none(row: dict[str, Any]) -> dict[str, Any]:
     """A lag would say how it is with a partition whose source is not seen, or not any more. A link has no offsets."""
     if not row["topic"]:
         return {**row, "partition": None, "next_offset": None, **NOT_SEEN}
-    is_seen = row["source_high_watermark"] >= 0 and row["age_ms"] <= SILENT_AFTER_MS
-    return row if is_seen else {**row, **NOT_SEEN}
+    if row["unseen_ms"] > UNSEEN_AFTER_MS and not row["reason"]:
+        reason = (
+            f"{row['source_topic']}-{row['partition']}: the source has not answered for {row['unseen_ms'] // 1000} s"
+        )
+        row = {**row, **NOT_SEEN, "reason": reason}
+    is_seen = row["source_high_watermark"] is not None and row["source_high_watermark"] >= 0
+    return row if is_seen and row["age_ms"] <= SILENT_AFTER_MS else {**row, **NOT_SEEN}
 
 
 def ages(rows: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, int]:

@@ -31,6 +31,7 @@ WRITE_TIMEOUT_MS = 10_000  # after this a record counts as not written, and is w
 LINK = TopicPartition("", -1)  # in place of a partition: the link as a whole
 ALIVE_MS = 5_000
 SILENT_AFTER_MS = 15_000  # without a record of a link: its worker is gone, hangs, or is cut off from the target
+UNSEEN_AFTER_MS = 6_000  # a source that has not answered for so long hangs, though no request has run out of time yet
 HEARTBEAT = -2  # partition in the key of the first heartbeat; that of the next one is -3, and so on
 HEARTBEAT_PARTITIONS_MAX = 1_000  # of one record
 TIMES = ("updated_ms", "lag_ms")  # fields that do not count as a change
@@ -163,7 +164,8 @@ class StatusWriter:
 async def read_status(target: Client) -> list[dict[str, Any]]:
     """The last status of each link, topic and partition, sorted by these; empty if no mirror has written yet.
 
-    The status of a link as a whole has topic "" and partition -1, and no offsets.
+    The status of a link as a whole has topic "" and partition -1, and no offsets. unseen_ms: for how long the mirror
+    had not seen the partition's source when it said that last, by its heartbeats; -1: it has not said.
     """
     if STATUS_TOPIC not in await Admin(target).list_topics():
         return []
@@ -172,6 +174,7 @@ async def read_status(target: Client) -> list[dict[str, Any]]:
     consumer = Consumer(target, auto_offset_reset="earliest")
     consumer.assign({tp: None})
     latest: dict[tuple[str, str, int], dict[str, Any]] = {}
+    unseen_ms: dict[tuple[str, str, int], int] = {}  # by link, target topic and partition
     try:
         while (consumer.position(tp) or 0) < end:
             polled = (await consumer.poll(POLL_MS, POLL_RECORDS_MAX)).get(tp, ())
@@ -181,6 +184,10 @@ async def read_status(target: Client) -> list[dict[str, Any]]:
                 link, topic, partition = bytes(record.key or b"").decode().rsplit("/", 2)
                 where = (link, topic, int(partition))
                 if where[2] <= HEARTBEAT:
+                    said = {} if record.value is None else json.loads(bytes(record.value))
+                    for target_topic, partitions in said.get("topics", {}).items():
+                        for index, seen_ms, *_ in partitions:
+                            unseen_ms[link, target_topic, index] = said["time_ms"] - seen_ms
                     continue
                 latest.pop(where, None)
                 if record.value is not None:
@@ -188,7 +195,10 @@ async def read_status(target: Client) -> list[dict[str, Any]]:
                     latest[where] = {"link": link, "topic": topic, "partition": int(partition), **said}
     finally:
         await consumer.close()
-    return [latest[where] for where in sorted(latest)]
+    return [
+        {**row, "unseen_ms": unseen_ms.get((row["link"], row.get("target_topic", ""), row["partition"]), -1)}
+        for _, row in sorted(latest.items())
+    ]
 
 
 async def _end(client: Client, tp: TopicPartition) -> int:
