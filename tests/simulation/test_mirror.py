@@ -12,7 +12,7 @@ from isthmus.client.admin import NewTopic
 from isthmus.client.raw import append_raw
 from isthmus.core_broker.server.apis import describe_configs
 from isthmus.mirror.link import MirrorLink
-from isthmus.mirror.status import STATUS_TOPIC, read_status
+from isthmus.mirror.status import ALIVE_MS, STATUS_TOPIC, UNSEEN_AFTER_MS, read_status
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import delete_records
 from isthmus.protocol.records import build_batch
@@ -117,6 +117,20 @@ async def test_a_copy_begins_where_its_source_does_and_keeps_offsets(world: Worl
     world.target.kill()
     await world.target.up()
     assert await world.ends(world.copy, COPY, 4) == grown
+
+
+@run_by(mirror)
+async def test_a_source_that_hangs_is_known_before_a_fetch_has_run_out_of_time(world: World, /) -> None:
+    def unseen(rows: dict[tuple[str, int], dict[str, Any]]) -> int:
+        return int(rows[TOPIC, 0]["unseen_ms"]) if rows[TOPIC, 0]["state"] == "MIRRORING" else -1
+
+    await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
+    WorkerHost(world.sim, "worker", world.source, world.target)
+    await world.said("nothing is there to mirror", mirrored(0))
+    await world.said("its source was seen", lambda rows: 0 <= unseen(rows) <= ALIVE_MS)
+    world.sim.machine("src").hang(20.0)
+    await world.said("its source hangs", lambda rows: unseen(rows) > UNSEEN_AFTER_MS)
+    await world.said("its source is there again", lambda rows: 0 <= unseen(rows) <= ALIVE_MS)
 
 
 @run_by(mirror)
