@@ -43,9 +43,9 @@ def resolve(bootstrap: str, home: Path | None = None) -> str:
         places = ", ".join(f"{address} of {folder.name}" for folder, address in found.items())
         raise DeployError(f"several topologies have a datacenter '{bootstrap}': say which by its address, {places}")
     if not found:
-        known = (
-            f"datacenters known here: {', '.join(_names(kept))}" if kept else f"nothing was started from {Path.cwd()}"
-        )
+        known = f"datacenters known here: {', '.join(_names(kept))}"
+        if not kept:
+            known = f"nothing was started from {Path.cwd()}; names are known where `isthmus up` was called"
         raise DeployError(f"'{bootstrap}' is neither HOST:PORT nor the name of a datacenter ({known})")
     return next(iter(found.values()))
 

@@ -66,7 +66,7 @@ def test_a_datacenter_is_known_by_what_was_started_here(tmp_path):
     assert resolve("host:2", tmp_path) == "host:2"
     with pytest.raises(DeployError, match="datacenters known here: ewr"):
         resolve("jfk", tmp_path)
-    with pytest.raises(DeployError, match="nothing was started from"):
+    with pytest.raises(DeployError, match=r"nothing was started from .*; names are known where `isthmus up`"):
         resolve("jfk", tmp_path / "flights")
 
 
