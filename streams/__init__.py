@@ -39,7 +39,7 @@ from .engine.codecs import Codec
 from .engine.datacenters import ByDatacenter
 from .engine.event import Event
 from .engine.migration import DROP
-from .engine.origin import Origin
+from .engine.origin import Copy, Origin
 from .errors import AppError, ChangelogError, ChangeRefused, RecordError, StreamsError
 from .models import Model, ModelOptions, Record
 
@@ -62,6 +62,7 @@ __all__ = [
     "Channel",
     "ChannelT",
     "Codec",
+    "Copy",
     "Event",
     "EventT",
     "GlobalTable",

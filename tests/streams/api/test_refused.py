@@ -47,7 +47,7 @@ def test_an_option_of_a_record_that_is_not_there_is_named() -> None:
         type("Order", (Record,), {}, serialiser="json")
 
 
-def test_errors_that_docs_name_are_in_the_package() -> None:
+def test_what_docs_name_is_in_the_package() -> None:
     pages = "".join(page.read_text() for page in (Path(__file__).parents[3] / "docs").glob("how-to/*.md"))
     errors, more = [], [StreamsError]
     while more:
@@ -55,3 +55,4 @@ def test_errors_that_docs_name_are_in_the_package() -> None:
         more = [each for one in more for each in one.__subclasses__() if each.__module__.startswith("isthmus.streams")]
     named = [each.__name__ for each in errors if re.search(rf"`{each.__name__}`", pages)]
     assert "NoReply" in named and [each for each in named if not hasattr(isthmus.streams, each)] == []
+    assert not re.findall(r"from isthmus\.streams\.(?:api|engine|runtime)\S* import .*", pages)
