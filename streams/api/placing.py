@@ -14,6 +14,10 @@ from .agents import Agent
 from .topics import Topic
 from .usage import used
 
+SENDING = frozenset(
+    ("ask", "ask_nowait", "cast", "kvjoin", "kvmap", "send", "send_encoded", "send_rows", "send_soon")
+)  # methods of topics and agents
+
 
 def partitioners(
     agents: Sequence[Agent], graph: Graph, topology: Topology, declared: Mapping[str, Topic], default: KeyRule
@@ -33,7 +37,7 @@ def partitioners(
         rules.setdefault(name, set()).add(rule or default)
     found: dict[str, str] = {}
     for part in topology.subtopologies.values():
-        others = [name for name in part.topics if name not in rules and not _is_internal(topics.get(name))]
+        others = [name for name in part.topics if name not in between and not _is_internal(topics.get(name))]
         given = topics.get(others[0]) if others else None
         theirs = (given.partitioner if given is not None else None) or default
         said = {told(theirs if name in between else each) for name in part.topics for each in rules.get(name, ())}
@@ -48,15 +52,15 @@ def _is_internal(topic: Topic | None) -> bool:
 
 def _written(agents: Sequence[Agent], graph: Graph) -> Iterator[tuple[str, KeyRule | None, bool]]:
     """Topics that the app writes: the partitioner, None: the topic's; and whether it is one between two steps, which
-    has its keys where the topics of others have them that it is read together with."""
-    read = {name for agent in agents if agent.topic is not None for name in agent.reads.names}
+    has its keys where the topics of others have them that it is read together with. Agents send where their code names
+    a topic and sends; what it only names, as for a log line, is not written."""
     for agent in agents:
         own = () if agent.topic is None or not agent.topic.is_internal else (agent.topic,)
-        targets = (step.target for step in agent.steps)
-        for topic in (*own, *targets, *(sink for sink in agent.sinks if isinstance(sink, Topic))):
+        targets = [step.target for step in agent.steps]
+        sent_to = [*agent.sinks, *used(agent.function, (Topic, Agent), beside=SENDING)]
+        theirs = [each.topic if isinstance(each, Agent) else each for each in sent_to]
+        for topic in (*own, *targets, *(each for each in theirs if isinstance(each, Topic))):
             yield from ((name, topic.partitioner, False) for name in topic.names)
-        for topic in used(agent.function, (Topic,), in_objects=False):  # it may send to them
-            yield from ((name, topic.partitioner, False) for name in topic.names if name in read)
     for node in graph.nodes.values():
         if node.kind is Kind.SINK or (node.kind is Kind.REPARTITION and node.place is None):
             yield from ((name, node.partitioner, node.kind is Kind.REPARTITION) for name in node.topics)

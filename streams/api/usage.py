@@ -16,9 +16,10 @@ from typing import Any
 SEEN_MAX = 10_000  # objects looked at for one function
 
 
-def used(function: Callable[..., Any], kinds: tuple[type, ...], in_objects: bool = True) -> list[Any]:
-    """The objects of these types that the function's code names, each once, in the order found. in_objects: also those
-    that are attributes of objects which it names, whether it names these attributes or not."""
+def used(function: Callable[..., Any], kinds: tuple[type, ...], beside: frozenset[str] | None = None) -> list[Any]:
+    """The objects of these types that the function's code names, each once, in the order found. beside: names of
+    methods; gives those only that are named by code which names one of these, too, or a function whose code does, and
+    none that are attributes of objects, whose code may name others of these."""
     found: dict[int, Any] = {}
     seen: dict[int, Any] = {}
     waiting: list[Any] = [function]
@@ -30,8 +31,12 @@ def used(function: Callable[..., Any], kinds: tuple[type, ...], in_objects: bool
         if isinstance(each, kinds):
             found[id(each)] = each
         elif isinstance(each, (FunctionType, MethodType, functools.partial)):
-            waiting += _named_by(each)
-        elif in_objects and _is_users(each):
+            named = _named_by(each)
+            if beside is None or any(map(beside.intersection, map(_own_names, (each, *named)))):
+                waiting += named
+            else:
+                waiting += [value for value in named if not isinstance(value, kinds)]
+        elif beside is None and _is_users(each):
             waiting += [value for value in vars(each).values() if isinstance(value, (*kinds, FunctionType, MethodType))]
     return list(found.values())
 
@@ -40,6 +45,12 @@ def names(function: Callable[..., Any]) -> set[str]:
     """All names in the function's code and in the functions within it."""
     code = getattr(inspect.unwrap(_plain(function)), "__code__", None)
     return {name for each in _codes(code) for name in each.co_names} if code is not None else set()
+
+
+def _own_names(value: Any) -> set[str]:
+    """The names in the code of a function, and none of what it wraps."""
+    code = getattr(_plain(value), "__code__", None)
+    return set() if code is None else {name for each in _codes(code) for name in each.co_names}
 
 
 def _plain(function: Any) -> Any:
