@@ -14,6 +14,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 SEEN_MAX = 10_000  # objects looked at for one function
+_FUNCTIONS = (FunctionType, MethodType, functools.partial)
 
 
 def used(function: Callable[..., Any], kinds: tuple[type, ...], beside: frozenset[str] | None = None) -> list[Any]:
@@ -30,7 +31,7 @@ def used(function: Callable[..., Any], kinds: tuple[type, ...], beside: frozense
         seen[id(each)] = each
         if isinstance(each, kinds):
             found[id(each)] = each
-        elif isinstance(each, (FunctionType, MethodType, functools.partial)):
+        elif isinstance(each, _FUNCTIONS):
             named = _named_by(each)
             if beside is None or any(map(beside.intersection, map(_own_names, (each, *named)))):
                 waiting += named
@@ -48,9 +49,9 @@ def names(function: Callable[..., Any]) -> set[str]:
 
 
 def _own_names(value: Any) -> set[str]:
-    """The names in the code of a function, and none of what it wraps."""
-    code = getattr(_plain(value), "__code__", None)
-    return set() if code is None else {name for each in _codes(code) for name in each.co_names}
+    """The names in the code of a function, and none of what it wraps; of what is none, no names."""
+    code = getattr(_plain(value), "__code__", None) if isinstance(value, _FUNCTIONS) else None
+    return {name for each in _codes(code) for name in each.co_names} if isinstance(code, CodeType) else set()
 
 
 def _plain(function: Any) -> Any:
