@@ -118,12 +118,12 @@ class Layout:
                 continue
             fitting = [name for name in each.topics if counts[name] == size]
             direct += fitting
-            # What the app writes itself goes where the others have their keys, unless it says otherwise; where all have
-            # grown, to where these had their keys before.
-            among = fitting or each.topics
-            ruling = [name for name in among if not topics[name].is_internal or topics[name].partitioner] or among
+            # What the app writes itself goes where the others have their keys, unless it says otherwise; where all of
+            # these have grown, to where they had their keys before.
+            saying = [name for name in each.topics if not topics[name].is_internal or topics[name].partitioner]
+            ruling = [name for name in saying if name in fitting] or saying or fitting or each.topics
             rules = {name: app.partitioner_of(topics[name]) for name in ruling}
-            if fitting and (differ := differing(rules)):
+            if differ := differing({name: rule for name, rule in rules.items() if name in fitting}):
                 apart.append(differ)
             for name in each.topics:
                 if name not in fitting:

@@ -212,10 +212,14 @@ def test_a_foreign_key_join_is_that_of_the_last_rows(
     asyncio.run(scenario())
 
 
-def test_records_of_a_key_stay_together_where_their_topic_grows() -> None:
+@pytest.mark.parametrize("is_beside", [False, True], ids=["alone", "beside a topic of the app"])
+def test_records_of_a_key_stay_together_where_their_topic_grows(is_beside: bool) -> None:
     """Rows are where the topic's own partitioner had their keys, and no other topic says where these are."""
     app = App("app")
-    app.stream(app.topic("in", partitioner="consistent_random")).group_by_key().count(name="counts")
+    stream = app.stream(app.topic("in", partitioner="consistent_random"))
+    if is_beside:  # this one does not grow
+        stream = stream.merge(app.stream("others").group_by(lambda value: value, name="by-value"))
+    stream.group_by_key().count(name="counts")
     with TestDriver(app, partitions=3) as driver:
         for _ in range(2):
             for number in range(20):
