@@ -366,6 +366,13 @@ class Agent:
         return f"<Agent {self.name}>"
 
 
+def sinks_of(given: Any) -> tuple[Sink, ...]:
+    """What `sink=` of an agent says. Raises AppError for one that is given alone."""
+    if given and (isinstance(given, str) or not isinstance(given, Iterable)):
+        raise AppError(f"sink= of an agent is a list, and not {given!r}: write sink=[…]")
+    return tuple(given or ())
+
+
 def topic_name(of: Any) -> str:
     """The name of a topic, or of what an agent reads."""
     if isinstance(of, str):

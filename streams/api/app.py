@@ -19,7 +19,7 @@ import copy
 import functools
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, Unpack, cast, overload
@@ -42,7 +42,7 @@ from ..engine.topology import Reader, Topology
 from ..errors import AppError
 from ..near import or_near
 from . import absent, tables
-from .agents import Agent, AgentFunction, Sink, default_name
+from .agents import Agent, AgentFunction, Sink, default_name, sinks_of
 from .background import Background
 from .channels import Channel
 from .commands import DeclaredCommand, declared
@@ -560,7 +560,7 @@ class App:
         *,
         name: str | None = None,
         concurrency: int = 1,
-        sink: Sequence[Sink] | None = None,
+        sink: Iterable[Sink] | None = None,
         on_error: OnError | None = None,
         tables: Sequence[TableLike] = (),
         use_reply_headers: bool = False,
@@ -585,8 +585,7 @@ class App:
             if option not in options:
                 known = [*inspect.signature(self.agent).parameters, *options]
                 raise AppError(f"an agent has no option {option}={or_near(option, known, '=')}")
-        if sink is not None and not isinstance(sink, (list, tuple)):
-            raise AppError(f"sink= of an agent is a list, and not {sink!r}: write sink=[…]")
+        sinks = sinks_of(sink)
 
         def declare(function: AgentFunction) -> Agent:
             agent_name = name or default_name(function)
@@ -606,7 +605,7 @@ class App:
                 node=node,
                 name=agent_name,
                 concurrency=concurrency,
-                sink=sink or (),
+                sink=sinks,
                 on_error=self.on_error if on_error is None else on_error,
                 tables=tables,
                 app=self,

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from ..engine.codecs import Codec, CodecArg, JsonCodec, get_codec
 from ..errors import AppError
@@ -280,14 +280,11 @@ class Record(Model):
         lazy_creation: bool = False,
         **kwargs: Any,
     ) -> None:
-        try:
-            super().__init_subclass__(**kwargs)  # bases of the app's own may take more
-        except TypeError:
-            if not kwargs:
-                raise
+        if kwargs and not _has_options_of_its_own(cls):
             option = next(iter(kwargs))
-            near = or_near(option, inspect.signature(cls.__init_subclass__).parameters, "=")
-            raise TypeError(f"record {cls.__name__}: there is no option {option}={near}") from None
+            near = or_near(option, inspect.signature(Record.__init_subclass__).parameters, "=")
+            raise TypeError(f"record {cls.__name__}: there is no option {option}={near}")
+        super().__init_subclass__(**kwargs)
         given = {
             "serializer": serializer,
             "include_metadata": include_metadata,
@@ -327,6 +324,12 @@ class Record(Model):
 
 
 Record.__init__ = _abstract_init  # type: ignore[method-assign]
+
+
+def _has_options_of_its_own(cls: type) -> bool:
+    """Whether a base of the app's own, behind Record, may take what Record does not."""
+    behind = cls.__mro__[cls.__mro__.index(Record) + 1 :]
+    return any("__init_subclass__" in vars(each) for each in behind if each not in (Generic, object))
 
 
 def _define_fields(cls: Any, options: ModelOptions) -> None:

@@ -30,6 +30,7 @@ async def yielding(stream: Any) -> Any:
         (lambda app: app.agent(5), "an agent reads a topic, a channel or a source, and not 5"),
         (lambda app: app.agent("x", concurency=3), "an agent has no option concurency=: is it concurrency=?"),
         (lambda app: app.agent("x", sink=app.topic("out")), "sink= of an agent is a list, and not <Topic out>"),
+        (lambda app: app.agent("x", sink="out"), "sink= of an agent is a list, and not 'out'"),
         (
             lambda app: app.agent("x", name="n", sink=["out"])(yielding),
             r"agent n: its sink 'out' is no topic, channel, agent or function: a topic is app.topic\('out'\)",
@@ -42,9 +43,27 @@ def test_what_is_refused(declare: Any, message: str) -> None:
         declare(App("shop"))
 
 
+@pytest.mark.parametrize("several", [set, iter, lambda topics: dict.fromkeys(topics).keys()])
+def test_sinks_are_any_collection(several: Any) -> None:
+    app = App("shop")
+    topics = [app.topic("out"), app.topic("more")]
+    assert set(app.agent("x", sink=several(topics))(yielding).sinks) == set(topics)
+    unwanted: Any = False
+    assert app.agent("x", sink=unwanted)(yielding).sinks == []
+
+
 def test_an_option_of_a_record_that_is_not_there_is_named() -> None:
     with pytest.raises(TypeError, match="record Order: there is no option serialiser=: is it serializer="):
         type("Order", (Record,), {}, serialiser="json")
+
+
+def test_bases_of_the_apps_own_say_what_they_do_not_take() -> None:
+    class Tagged:
+        def __init_subclass__(cls, tag: str) -> None:
+            raise TypeError(f"tag {tag!r} must be lower case")
+
+    with pytest.raises(TypeError, match="tag 'UP' must be lower case"):
+        type("Order", (Record, Tagged), {}, tag="UP")
 
 
 def test_what_docs_name_is_in_the_package() -> None:
