@@ -120,8 +120,8 @@ class App:
     def __init__(self, id: str, **options: Unpack[Options]) -> None:
         self._settings = Settings(id, options)
         self._is_configured = self._is_final = False
-        self._keeps_tables = False  # all is declared: those found since are the ones that the app has
-        self._tables_found: dict[str, TableSpec] | None = None
+        self._keeps_tables = False  # settings are as they stay
+        self._tables_found: tuple[tuple[int, ...], dict[str, TableSpec]] = ((), {})  # and of which declarations
         self.signals = Signals(self)
         self.on_before_configured = self.signals.on_before_configured
         self.on_configured = self.signals.on_configured
@@ -186,14 +186,15 @@ class App:
 
     def finalize(self) -> None:
         """All is declared: read the settings and import what is to be discovered, with Django after that is set up. A
-        worker and a command do so. What is declared later counts when this is called again."""
-        if not self._is_final:
-            self._is_final = True
-            set_up_django()
-            self.on_worker_init.send_now()
-            self.discover()
-            self.on_after_configured.send_now()
-        self._keeps_tables, self._tables_found = True, None
+        worker and a command do so."""
+        if self._is_final:
+            return
+        self._is_final = True
+        set_up_django()
+        self.on_worker_init.send_now()
+        self.discover()
+        self.on_after_configured.send_now()
+        self._keeps_tables = True
 
     def discover(self, *modules: str) -> None:
         """Import modules, and all modules of packages, so that the agents, tasks, pages and commands in them are known:
@@ -864,8 +865,9 @@ class App:
 
     def all_tables(self) -> dict[str, TableSpec]:
         """The app's tables, and those of its pipelines' steps, by name."""
-        if self._tables_found is not None:
-            return self._tables_found
+        so_far, found = self._tables_found
+        if so_far == self._declared_so_far():
+            return found
         graph = self.pipeline.graph
         alone = {watermarks_of(part): part_of(part) for part in graph.parts() if keeps_watermarks(part, graph)}
         watermarks = {name: TableSpec(name, part=part) for name, part in alone.items()}
@@ -877,8 +879,12 @@ class App:
         for name, topics in graph.keyed_by().items():
             specs[name].keys = ", ".join(sorted(set(map(self._keys_in, topics))))
         if self._keeps_tables:
-            self._tables_found = specs
+            self._tables_found = self._declared_so_far(), specs
         return specs
+
+    def _declared_so_far(self) -> tuple[int, ...]:
+        """How many tables, agents, topics and steps. None of them is taken away, or replaced by another one."""
+        return len(self.tables), len(self.agents), len(self.declared), len(self.pipeline.graph.nodes)
 
     def _keys_in(self, topic: str) -> str:
         """As what pipelines read the keys of a topic, for people."""

@@ -245,5 +245,6 @@ def test_an_app_that_is_final_knows_its_tables_without_looking_again() -> None:
     app.finalize()
     assert app.all_tables() is app.all_tables()
     app.Table("second")
-    app.finalize()
     assert list(app.all_tables()) == ["first", "second"]
+    app.stream("orders").table("third")
+    assert list(app.all_tables()) == ["first", "second", "third"]
