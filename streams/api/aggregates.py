@@ -1,9 +1,10 @@
 """Columns of a step's result: `orders.tumbling(60).aggregate(total=Sum("amount"), n=Count(), name="totals")`.
 
-`of` says what is taken of a value: the name of a field, of a dict or an object, or a function; without it the value
-itself. Values of which it is None are left out, as SQL leaves out nulls; where a dict lacks the field, the event fails.
-All of them are for windows, keys and groups of a table's rows; of rows there is no first and no last, as they have no
-order. Those that must know all rows of a group to take one out again say so: their `limit` is of that, too.
+`of` says what is taken of a value: the name of a field, of a dict or an object, a field such as `Order.amount`, or a
+function; without it the value itself. Values of which it is None are left out, as SQL leaves out nulls; where a dict
+lacks the field, the event fails. All of them are for windows, keys and groups of a table's rows; of rows there is no
+first and no last, as they have no order. Those that must know all rows of a group to take one out again say so: their
+`limit` is of that, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..engine.operators import aggregations
 from ..engine.operators.aggregations import Aggregation
 from ..engine.plain_functions import refuse_async
 from ..errors import AppError
+from ..models.fields import FieldDescriptor, path
 
 Of = str | Callable[[Any], Any] | None
 VALUES_MAX = 10_000  # default of `limit`
@@ -38,6 +40,8 @@ def _column(kind: str, of: Any, of_values: Aggregation, of_rows: Aggregation | N
 
 
 def _told(of: Any) -> str:
+    if isinstance(of, FieldDescriptor):
+        return path(of)
     return of if isinstance(of, str) else "function"
 
 

@@ -46,7 +46,7 @@ class Step:
 
 
 async def _key_of(key: Any, value: Any) -> Any:
-    found = key.getattr(value) if hasattr(key, "getattr") else key(value)
+    found = key(value)
     return await found if inspect.isawaitable(found) else found
 
 

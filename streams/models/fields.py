@@ -48,7 +48,8 @@ class MissingValueError(ValidationError, TypeError):
 
 
 class FieldDescriptor(Generic[T], _Assignable):
-    """Describes a field of a model. `Order.amount` is one; `Order.amount.getattr(order)` is the value.
+    """Describes a field of a model. `Order.amount` is one; `Order.amount.getattr(order)` is the value, and so is
+    `Order.amount(order)`: steps that take a function of the value take a field.
 
     A subclass may override `validate`, `prepare_value` and `to_python`; keyword arguments of its own are handed to
     `super().__init__`, so that a subclass of the model can copy them.
@@ -225,10 +226,10 @@ class FieldDescriptor(Generic[T], _Assignable):
 
     def getattr(self, obj: Any) -> T:
         """The field's value in a record; `Order.account.id.getattr(order)` is that of the nested record."""
-        return attrgetter(".".join(self._path()))(obj)
+        return attrgetter(path(self))(obj)
 
-    def _path(self) -> list[str]:
-        return [*(self.parent._path() if self.parent is not None else ()), self.field]
+    def __call__(self, obj: Any) -> T:
+        return self.getattr(obj)
 
     def __set_name__(self, owner: Any, name: str) -> None:
         self.model = owner
@@ -256,6 +257,12 @@ class FieldDescriptor(Generic[T], _Assignable):
     def _reject_none(self, value: Any) -> None:
         if value is None:
             raise ValueError(f"{self.field} cannot be null")
+
+
+def path(descriptor: FieldDescriptor[Any]) -> str:
+    """From a record to the field: `account.id` for `Order.account.id`."""
+    above = "" if descriptor.parent is None else f"{path(descriptor.parent)}."
+    return f"{above}{descriptor.field}"
 
 
 class BooleanField(FieldDescriptor[bool]):

@@ -5,6 +5,8 @@ from typing import Any, assert_type
 
 import pytest
 
+from isthmus.streams import App, Record
+from isthmus.streams.api.aggregates import Sum
 from isthmus.streams.api.pipeline import Aggregated, Late, Pipeline, Results, Source, TableView
 from isthmus.streams.api.tables import Table
 from isthmus.streams.engine.operators.table_sources import Change
@@ -289,6 +291,23 @@ def test_a_field_is_added_up_by_its_name(app: Pipeline) -> None:
     run.send("orders", ("a", {"total": 3}, 1), ("a", {"total": 4}, 2))
     assert [each.value for each in run.values("sums")] == [7]
     assert run.values("largest")[-1] == 4 and run.values("of-rows")[-1] == 4
+
+
+def test_a_field_of_a_record_stands_for_a_function_of_it(app: Pipeline) -> None:
+    class Order(Record):
+        shop: Any
+        total: Any
+
+    assert App("shop").topic("orders", timestamp=Order.total).timestamp is Order.total
+    assert Sum(Order.total).of_values.computes == Sum("total").of_values.computes
+    orders = app.topic("orders")
+    by_shop = orders.group_by(Order.shop, name="by-shop").group_by_key()
+    by_shop.sum(Order.total, name="shops").stream().to("shops")
+    orders.table("rows").group_by(Order.shop, name="groups").count(name="counts").stream().to("counts")
+    run = Flowing(app)
+    run.send("orders", ("a", Order("x", 3), 1), ("b", Order("y", 4), 2), ("c", Order("x", 5), 3))
+    assert plain(run, "shops") == [("x", 8), ("y", 4)]
+    assert dict(plain(run, "counts")) == {"x": 2, "y": 1}
 
 
 def test_declarations_that_cannot_be(app: Pipeline) -> None:

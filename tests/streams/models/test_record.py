@@ -177,7 +177,7 @@ def test_a_class_attribute_describes_its_field():
     assert isinstance(Order.amount, FloatField)
     assert repr(Item.count) == "<IntegerField: Item.count: int = 1>"
     assert Order.amount.getattr(Order("a", 2.5)) == 2.5
-    assert Basket.first.sku.getattr(BASKET) == "a"
+    assert Basket.first.sku.getattr(BASKET) == Basket.first.sku(BASKET) == "a"
     assert Item.sku.model is Item
     with pytest.raises(AttributeError, match="no attribute colour"):
         _ = Basket.first.colour
