@@ -158,7 +158,7 @@ class Agent:
         AppError for an agent that does not yield."""
         if not self.yields:
             raise AppError(f"agent {self.name} has a sink, but does not yield: write `yield` in it")
-        if not callable(sink) and not hasattr(sink, "send"):
+        if not (callable(sink) or hasattr(sink, "send") or hasattr(sink, "send_rows")):
             hint = f": a topic is app.topic({sink!r})" if isinstance(sink, str) else ""
             raise AppError(f"agent {self.name}: its sink {sink!r} is no topic, channel, agent or function{hint}")
         if sink not in self.sinks:

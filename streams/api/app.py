@@ -576,16 +576,12 @@ class App:
         use_reply_headers: whether who asks it says so by headers, so that any value can be sent; else by an envelope in
         JSON. isolated_partitions: as if it were true. supervisor_strategy: as if it were None; on_error says what is
         done with errors. of_topic: as `topic` has them, where channel is a name or None."""
+        self._check_options(of_topic)
         if of_topic and channel is not None and not isinstance(channel, str):
             raise AppError(f"an agent of {channel!r} has no {next(iter(of_topic))}=: the topic is declared with it")
         if channel is not None and not isinstance(channel, (Topic, Source, Channel, str)):
             hint = ": write @app.agent(), with parentheses" if inspect.isfunction(channel) else ""
             raise AppError(f"an agent reads a topic, a channel or a source, and not {channel!r}{hint}")
-        options = inspect.signature(self.topic).parameters
-        for option in of_topic:
-            if option not in options:
-                known = [*inspect.signature(self.agent).parameters, *options]
-                raise AppError(f"an agent has no option {option}={or_near(option, known, '=')}")
         sinks = sinks_of(sink)
 
         def declare(function: AgentFunction) -> Agent:
@@ -618,6 +614,19 @@ class App:
             return agent
 
         return declare
+
+    def _check_options(self, of_topic: Mapping[str, Any]) -> None:
+        """Raises AppError for those of an agent that its topic, which is the app's own, cannot have."""
+        of_topics = inspect.signature(self.topic).parameters.values()
+        if any(each.kind is each.VAR_KEYWORD for each in of_topics):
+            return  # an app that declares topics in its own way
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        known = [each.name for each in of_topics if each.kind in named and each.name != "internal"]
+        own = [each.name for each in inspect.signature(self.agent).parameters.values() if each.kind in named]
+        for option in of_topic:
+            if option not in known:
+                instead = or_near(option, [*own, *known], "=") or ": declare the topic with it, for @app.agent(topic)"
+                raise AppError(f"an agent has no option {option}={instead}")
 
     def all_agents(self) -> list[Agent]:
         """The app's agents, and those that bring records to them through topics of the app."""

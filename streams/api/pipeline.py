@@ -100,7 +100,7 @@ class Pipeline:
         return Source(self, topic_output(names), "-".join(names))
 
     def declare(self, node: Node) -> None:
-        """Add a node, and the topics that it reads where they are new. Raises AppError for a name that is not."""
+        """Add a node, and the topics that it reads where they are new. Raises AppError as `Graph.add` does."""
         for output in node.sources:
             if output.node.startswith(TOPIC) and output.node not in self.graph.nodes:
                 topics = tuple(output.node.removeprefix(TOPIC).split("+"))

@@ -24,6 +24,7 @@ from .steps import in_steps
 from .stores.store import Store
 from .tables import TableSpec
 from .time import Clocks, Lacking, Watermarks
+from .topic_names import check_topic
 from .topology import Reader
 
 
@@ -111,7 +112,9 @@ class Graph:
     specs: dict[str, TableSpec] = field(default_factory=dict)  # the tables of all operators
 
     def add(self, node: Node) -> None:
-        """Raises AppError for a name, or a table, that another node has."""
+        """Raises AppError for a name, or a table, that another node has, and for topics that cannot be."""
+        for topic in node.topics:
+            check_topic(topic)
         if node.name in self.nodes:
             raise AppError(
                 f"app {self.app}: two steps are called {node.name}, which is made of what they do and what they read. "

@@ -23,9 +23,9 @@ def check(what: str, name: str) -> None:
         )
 
 
-def check_topic(name: str) -> None:
+def check_topic(name: object) -> None:
     """Raises AppError for a name that no topic can have."""
-    if name in (".", "..") or not _TOPIC.fullmatch(name):
+    if not isinstance(name, str) or name in (".", "..") or not _TOPIC.fullmatch(name):
         raise AppError(f"no topic can be called {name!r}: it may have up to 249 letters, digits, '.', '_' and '-'")
 
 

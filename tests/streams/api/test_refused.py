@@ -22,6 +22,10 @@ async def yielding(stream: Any) -> Any:
     ("declare", "message"),
     [
         (lambda app: app.topic("a b"), "no topic can be called 'a b'"),
+        (lambda app: app.topic(["a", "b"]), r"no topic can be called \['a', 'b'\]"),
+        (lambda app: app.stream("a b").map(len), "no topic can be called 'a b'"),
+        (lambda app: app.stream("a").to("b c"), "no topic can be called 'b c'"),
+        (lambda app: app.stream("a").group_by(len, name="by ö"), "no topic can be called 'shop-by ö-repartition'"),
         (lambda app: app.topic("x", timestamp="at"), "timestamp= of topic x: 'at' is no function"),
         (lambda app: app.Table("t", default=0), "table t: default=0 is no function: write default=lambda: 0"),
         (lambda app: app.Table("t", defualt=int), "table t: there is no option defualt=: is it default=?"),
@@ -29,6 +33,9 @@ async def yielding(stream: Any) -> Any:
         (lambda app: app.agent(agent), "not <function agent at .*>: write @app.agent.., with parentheses"),
         (lambda app: app.agent(5), "an agent reads a topic, a channel or a source, and not 5"),
         (lambda app: app.agent("x", concurency=3), "an agent has no option concurency=: is it concurrency=?"),
+        (lambda app: app.agent("x", topics="y"), "an agent has no option topics=: declare the topic with it, for @app"),
+        (lambda app: app.agent("x", internal=True), "an agent has no option internal=: declare the topic with it"),
+        (lambda app: app.agent(app.topic("x"), concurency=3), "no option concurency=: is it concurrency="),
         (lambda app: app.agent("x", sink=app.topic("out")), "sink= of an agent is a list, and not <Topic out>"),
         (lambda app: app.agent("x", sink="out"), "sink= of an agent is a list, and not 'out'"),
         (
@@ -41,6 +48,15 @@ async def yielding(stream: Any) -> Any:
 def test_what_is_refused(declare: Any, message: str) -> None:
     with pytest.raises(AppError, match=message):
         declare(App("shop"))
+
+
+def test_an_app_may_declare_topics_in_its_own_way() -> None:
+    class Own(App):
+        def topic(self, *topics: str, **options: Any) -> Any:
+            return super().topic(*topics, **{"partitions": 8, **options})
+
+    app = Own("shop")
+    assert [app.agent(name, key_type=str)(yielding).reads.partitions for name in "ab"] == [8, 8]
 
 
 @pytest.mark.parametrize("several", [set, iter, lambda topics: dict.fromkeys(topics).keys()])
