@@ -252,8 +252,10 @@ def rescale(
     streams restore FOLDER --force. If it was interrupted, the same command goes on."""
     from ..streams import admin
     from ..streams.engine import topic_names
+    from ..streams.engine.origin import Origins
     from ..streams.errors import StreamsError
     from ..streams.runtime.loader import find
+    from ..streams.runtime.origins import OriginsFollower
     from ..streams.savepoints import positions, rescaling, restoring, taking
 
     try:
@@ -278,7 +280,14 @@ def rescale(
         counts = {topic: len(client.partitions(topic)) for topic in topics}
         if missing := [topic for topic, count in counts.items() if not count]:
             raise StreamsError(f"app {app.id} reads topic {missing[0]}, which is not there")
-        found = rescaling.rescale(app, saved, counts, where, partitions, table, partitioner)
+        origins = Origins(app.datacenter)
+        if app.needs_origins:
+            follower = OriginsFollower(app.id, client, origins)
+            try:
+                await follower.learn(topics)
+            finally:
+                await follower.close()
+        found = rescaling.rescale(app, saved, counts, where, partitions, table, partitioner, origins)
         for note in found.notes:
             output.note(note)
         for each, (before, after) in found.counts.items():

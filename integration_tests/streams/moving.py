@@ -25,4 +25,6 @@ async def count(stream):
 
 
 if os.environ.get("APP_GROUPED"):
-    app.stream(words).group_by(lambda value: value["i"] % 11, name="elevens").group_by_key().count(name="totals")
+    app.stream(words).dedup_origin(name="once").group_by(
+        lambda value: value["i"] % 11, name="elevens"
+    ).group_by_key().count(name="totals")

@@ -141,6 +141,9 @@ def test_tables_get_other_partitions_while_records_come(
     monkeypatch.setenv("APP_GROUPED", "1")
     rescale = ("rescale", f"{FILE}:app", "-n", "7", "--yes")
 
+    def unread(folder: str) -> object:
+        return Savepoint.open(tmp_path / folder).manifest.inputs[f"{case.name}.in"].unread
+
     async def totals(client: Client) -> dict[Any, int]:
         found = await table_reader.read(client, case.name, ("totals",))
         return {row.key: row.value for row in found.rows}
@@ -165,6 +168,7 @@ def test_tables_get_other_partitions_while_records_come(
                     assert await asyncio.to_thread(refused_one.process.wait, 30) == 1
                     assert "was not finished" in refused_one.log
                 assert "an earlier change was not finished" in said(await asyncio.to_thread(case.isthmus, *rescale))
+                assert unread(f"{case.name}-savepoint") == [0, 1, 2], "records have come since the worker ended"
                 assert not await fence.is_up(client, case.name)
                 second = case.worker(**settings).ready()
             with second:
@@ -197,6 +201,7 @@ def test_tables_get_other_partitions_while_records_come(
                 await case.exact(client)
                 assert third.end() == 0, third.log
             assert between[1] not in await Admin(client).list_topics()
+            assert unread("again") == []
             saved = Savepoint.open(tmp_path / "again").manifest.tables
             assert {each.partitions for each in saved.values()} == {7}
 

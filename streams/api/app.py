@@ -541,14 +541,7 @@ class App:
         subtopology = None if beside is None else self.topology().of_table(beside)
         if subtopology is not None:
             return [name for name in subtopology.topics if name not in written or written[name].sized_as is None]
-        found: dict[str, None] = {}
-        waiting = [written[topic]]
-        while waiting:
-            node = waiting.pop()
-            if node.kind is Kind.TOPIC:
-                found.update(dict.fromkeys(node.topics))
-            waiting += [graph.nodes[output.node] for output in node.sources]
-        return list(found)
+        return graph.made_from(topic)
 
     def tables_beside(self, topic: Topic) -> list[str]:
         """The tables of which it is to have the number of partitions."""

@@ -201,6 +201,17 @@ class Graph:
             found |= topics
         return found
 
+    def made_from(self, topic: str) -> list[str]:
+        """The topics of whose records nodes make those of a topic of the app; none where no node does."""
+        found: dict[str, None] = {}
+        waiting = [each for each in self.nodes.values() if each.kind is Kind.REPARTITION and each.topics == (topic,)]
+        while waiting:
+            node = waiting.pop()
+            if node.kind is Kind.TOPIC:
+                found.update(dict.fromkeys(node.topics))
+            waiting += [self.nodes[output.node] for output in node.sources]
+        return list(found)
+
     def is_read(self, name: str) -> bool:
         """Whether a node reads this one."""
         return any(output.node == name for node in self.nodes.values() for output in node.sources)

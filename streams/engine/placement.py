@@ -53,11 +53,6 @@ def _anywhere(key: Any, value: Any) -> Any:
     return EVERYWHERE
 
 
-def _least(values: Sequence[Any]) -> Any:
-    """Of lists, part by part."""
-    return [min(parts) for parts in zip(*values, strict=True)] if isinstance(values[0], list) else min(values)
-
-
 def _all_of(values: Sequence[Any]) -> Any:
     return sorted({each for value in values for each in value})
 
@@ -66,5 +61,5 @@ BY_KEY = Placement(_own)
 BY_FIRST = Placement(_first)  # of a row's key: (key, start of a window), and so on
 BY_EVENT = Placement(_of_event, needs_value=True, is_numbered=True)  # (timestamp, number) -> a packed event
 BY_TIMER = Placement(_of_timer, needs_value=True)
-LEAST = Placement(_anywhere, needs_value=True, merge=_least)  # how far something is: as the one that is least far
+FARTHEST = Placement(_anywhere, needs_value=True, merge=max)  # how far something is, once no task is behind another
 SEEN = Placement(_anywhere, needs_value=True, merge=_all_of)  # id -> times at which it was seen

@@ -67,11 +67,13 @@ class Reached:
 
 @dataclass(frozen=True)
 class Input:
-    """A topic that the app reads. topic_id: as text; empty where the cluster has none."""
+    """A topic that the app reads. topic_id: as text; empty where the cluster has none. unread: partitions that have
+    records that are not in the state, or of which that could not be found out; None: nobody has looked."""
 
     topic_id: str
     partitions: int
     reached: Mapping[int, Reached]
+    unread: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -289,4 +291,4 @@ def _topic(said: Mapping[str, Any]) -> Topic:
 
 def _input(said: Mapping[str, Any]) -> Input:
     reached = {int(partition): Reached(**each) for partition, each in said["reached"].items()}
-    return Input(said["topic_id"], said["partitions"], reached)
+    return Input(said["topic_id"], said["partitions"], reached, said.get("unread"))

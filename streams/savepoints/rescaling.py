@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...client import Client, TopicPartition
 from ..api.app import App
@@ -25,8 +25,9 @@ from ..engine import topic_names
 from ..engine.checkpoint import Marker, Position, as_written
 from ..engine.event import Event
 from ..engine.heartbeats import ALONG, is_heartbeat
+from ..engine.origin import Origins
 from ..engine.partitioning import KeyRule, differing, key_rule, name_of, partition_of
-from ..engine.placement import EVERYWHERE
+from ..engine.placement import EVERYWHERE, FARTHEST
 from ..engine.tables import TableSpec
 from ..engine.topology import SubTopology
 from ..errors import AppError
@@ -37,6 +38,7 @@ from .plan import NewTopic, Plan, Put, marker_of, records_of, rows
 
 Encode = Callable[[Any], bytes | None]  # a key as in the records of a topic
 Place = Callable[[bytes, int], int | None]  # of a key, among so many partitions
+V = TypeVar("V")
 Mover = tuple[Encode, Place]  # of a table's rows, to where they will be
 
 
@@ -58,15 +60,17 @@ def rescale(
     partitions: int,
     tables: Iterable[str] = (),
     partitioner: str | None = None,
+    origins: Origins | None = None,
 ) -> Rescaled:
     """inputs: partitions of the topics that the app reads, as they are in the cluster; positions: in them. tables: that
     get `partitions`, with all that share a task with them; none: all. partitioner: of those who write the
-    inputs that are declared without one; None: the app's.
+    inputs that are declared without one; None: the app's. origins: what the inputs are copies of; None: of nothing.
 
     Raises AppError where the app's rows cannot be placed.
     """
     by = check(app, partitions, tables, partitioner)
-    return _Rescaling(app, savepoint, inputs, positions, partitions, tuple(tables), by).done()
+    origins = origins or Origins(app.datacenter)
+    return _Rescaling(app, savepoint, inputs, positions, partitions, tuple(tables), by, origins).done()
 
 
 def check(app: App, partitions: int, tables: Iterable[str] = (), partitioner: str | None = None) -> KeyRule:
@@ -109,10 +113,11 @@ class _Rescaling:
         partitions: int,
         tables: tuple[str, ...],
         partitioner: KeyRule,
+        origins: Origins,
     ) -> None:
         saved = savepoint.manifest
         self.app, self.savepoint, self.saved, self.positions = app, savepoint, saved, positions
-        self.partitioner = partitioner
+        self.partitioner, self.origins = partitioner, origins
         self.specs = app.all_tables()
         self.notes: list[str] = []
         self.deleted: dict[Part, frozenset[Any]] = {}
@@ -151,6 +156,9 @@ class _Rescaling:
             name: (self._encoder(name), self._place(self.after, name)) for name in self.kept if name in self.changed
         }
         routes = self._routes()
+        for name, topic in self.kept.items():
+            if self.specs[name].placed is FARTHEST:
+                self._check_even(name, topic)
         return Rescaled(
             Plan(
                 self.app.id,
@@ -201,16 +209,16 @@ class _Rescaling:
         for part in self.after.topology.subtopologies.values():
             tables = [name for name in part.tables if name in self.kept]
             old = self._old_markers(tables)
+            tasks = sorted({each.partition for name in tables for each in self.kept[name].parts})
             for partition in range(self._size(tables[0]) if old else 0):
-                its = old if part.tables[0] in self.changed else [each for each in old if each[1] == partition]
+                of = tasks if self._moves(tables[0]) else [partition]
+                its = [each for each in old if each[1] in of]
                 if not its:
                     continue  # it has begun nothing yet
                 number = max(marker.number for _, _, marker in its)
-                times: dict[str, int] = {}
-                for _, _, marker in its:
-                    for name, at_ms in marker.times.items():
-                        times[name] = min(at_ms, times.get(name, at_ms))
-                watermarks = _least([marker for _, _, marker in its])
+                by_task = [[marker for _, task, marker in its if task == each] for each in of]
+                times = _of_all([_of_any([marker.times for marker in each], min) for each in by_task], min)
+                watermarks = _watermarks(by_task)
                 positions = {
                     topic: starts[tp] for topic in part.topics if (tp := TopicPartition(topic, partition)) in starts
                 }
@@ -250,6 +258,9 @@ class _Rescaling:
         return self.app.partitioner_of(topic)
 
     def _place(self, layout: Layout, table: str) -> Place:
+        return partial(partition_of, by=self._rule_at(layout, table))
+
+    def _rule_at(self, layout: Layout, table: str) -> KeyRule:
         """By which rule the records of a table's keys come to its tasks in a layout."""
         part = layout.topology.of_table(table)
         assert part is not None
@@ -259,7 +270,14 @@ class _Rescaling:
                 f"table {table}: its topics are partitioned by different rules, {differ}: records of one key would be "
                 "in two tasks. Choose a number of partitions that none of the inputs has"
             )
-        return partial(partition_of, by=rules[part.topics[0]])
+        return rules[part.topics[0]]
+
+    def _moves(self, table: str) -> bool:
+        """Whether its tasks have other keys than before."""
+        if table not in self.changed:
+            return False
+        size = self.kept[table].partitions
+        return self._size(table) != size or self._rule_at(self.before, table) != self._rule_at(self.after, table)
 
     def _encoder(self, table: str) -> Encode:
         """How keys of the table's rows are written as those of records. Raises AppError where a row is not where its
@@ -337,7 +355,7 @@ class _Rescaling:
     def _puts(self, movers: Mapping[str, Mover], routes: Mapping[str, str]) -> Iterator[Put]:
         for name, topic in self.kept.items():
             spec = self.specs[name]
-            if name not in self.changed:
+            if not self._moves(name):
                 for part in topic.parts:
                     yield from rows(self.savepoint, part, self._changelog(name, part.partition))
             elif spec.placed.merge is not None:
@@ -402,6 +420,72 @@ class _Rescaling:
         for partition in range(self._size(spec.name)) if found else ():
             yield self._put(spec.name, partition, found)
 
+    # --- What `dedup_origin` has had ----------------------------------------------------------------
+
+    def _check_even(self, table: str, topic: Topic) -> None:
+        """A row says how far a task has an origin partition, and from now on for the keys of all: so no other task may
+        have less of it. Where a task reads a partition of a topic itself, it has all that there is of it. Where records
+        come to tasks by their keys, nothing of them may be left to read, for a row that is not there says nothing.
+        Raises AppError."""
+        own, given = self._upstream(table)
+        moves = self._moves(table)
+        for name in own:
+            left = self.saved.between.get(name)
+            is_as_it_was = left is not None and name in self.topics and self.topics[name].partitions == left.partitions
+            if left is None or (is_as_it_was and not moves):
+                continue
+            if any(map(self._has_records, left.parts)):
+                raise self._uneven(table, name)
+        copies = self.origins.copies
+        known = {(copies[name][:2] if name in copies else (self.origins.datacenter, name)) for name in given}
+        keys = (self.specs[table].decode_key(key) for part in topic.parts for key, _ in self._rows(part))
+        brought = sorted({(datacenter, name) for datacenter, name, _ in keys} - known)
+        if not moves or not brought:
+            return
+        for name in given:
+            its = self.saved.inputs.get(name)
+            if its is None or its.unread is None or its.unread:
+                raise self._uneven(table, name)
+        bridged = [name for name in given if name in self.after.bridged and self.after.counts[name] > 1]
+        if bridged:
+            of = ", ".join(f"{name} of {datacenter or 'this datacenter'}" for datacenter, name in brought)
+            self.notes.append(
+                f"step {table} has had records of {of} that came in {' or '.join(bridged)}, whose partitions go "
+                "through a bridge in no order between them: all records of an origin partition must be in one there"
+            )
+
+    def _uneven(self, table: str, topic: str) -> AppError:
+        return AppError(
+            f"step {table} tells repeated records by how far its tasks are, and {topic} has records that it has not "
+            "read yet: other tasks would take some of them for repeated, and drop them. Let the app run, while nobody "
+            f"writes to its inputs, until `isthmus streams lag {self.app.id}` shows that it has read them, and stop it"
+        )
+
+    def _upstream(self, table: str) -> tuple[list[str], list[str]]:
+        """The topics that a step's records come through: the app's own, and those of others."""
+        graph = self.app.pipeline.graph
+        steps = [node for node in graph.nodes.values() if any(spec.name == table for spec in node.specs)]
+        waiting = [topic for node in steps for output in node.sources for topic in graph.nodes[output.node].topics]
+        own: dict[str, None] = {}
+        given: dict[str, None] = {}
+        while waiting:
+            name = waiting.pop()
+            if name in own or name in given:
+                continue
+            own[topic_names.bridge(self.app.id, name)] = None
+            if topic_names.kind_of(self.app.id, name) in topic_names.BETWEEN:
+                own[name] = None
+                waiting += graph.made_from(name) or self.app.input_topics()  # an agent may write it, of any
+            else:
+                given[name] = None
+        return list(own), list(given)
+
+    def _has_records(self, part: Part) -> bool:
+        """Whether something is left in a topic between two steps but heartbeats."""
+        return part.records > 0 and any(
+            not is_heartbeat(headers) for columns in self.savepoint.read(part) for headers in columns.headers
+        )
+
     # --- Topics between steps -----------------------------------------------------------------------
 
     def _routes(self) -> dict[str, str]:
@@ -453,17 +537,32 @@ class _Rescaling:
             )
 
 
-def _least(markers: Iterable[Marker]) -> dict[str, dict[str, Sequence[Any]]]:
-    """The watermarks of one task, of those of several: each as the one that is least far."""
-    found: dict[str, dict[str, Sequence[Any]]] = {}
-    for marker in markers:
-        for part, kept in marker.watermarks.items():
-            its = found.setdefault(part, {})
-            for source, at in kept.items():
-                other = its.get(source, at)
-                lacking = min(at, other, key=lambda each: each[0])[2:]
-                its[source] = [min(at[0], other[0]), min(at[1], other[1]), *lacking]
+def _watermarks(tasks: Sequence[Sequence[Marker]]) -> dict[str, dict[str, Sequence[Any]]]:
+    """Those of one task, of the markers of several, by part of the pipelines."""
+    found = {}
+    for part in {part: None for markers in tasks for marker in markers for part in marker.watermarks}:
+        kept = [_of_any([marker.watermarks.get(part, {}) for marker in markers], _less) for markers in tasks]
+        found[part] = _of_all(kept, _less)
     return found
+
+
+def _of_any(some: Iterable[Mapping[str, V]], merge: Callable[[V, V], V]) -> dict[str, V]:
+    found: dict[str, V] = {}
+    for each in some:
+        for name, value in each.items():
+            found[name] = merge(found[name], value) if name in found else value
+    return found
+
+
+def _of_all(tasks: Sequence[Mapping[str, V]], merge: Callable[[V, V], V]) -> dict[str, V]:
+    """How far several tasks are, each thing as where it is least far: one task lacks what has come nowhere there."""
+    return {name: at for name, at in _of_any(tasks, merge).items() if all(name in each for each in tasks)}
+
+
+def _less(at: Sequence[Any], other: Sequence[Any]) -> Sequence[Any]:
+    """Of two watermarks of a source, with their states, the one that is less far."""
+    lacking = min(at, other, key=lambda each: each[0])[2:]
+    return [min(at[0], other[0]), min(at[1], other[1]), *lacking]
 
 
 def _without_heartbeats(put: Put) -> Put:

@@ -219,8 +219,8 @@ async def _inputs(
 ) -> dict[str, Input]:
     topics = sorted({tp.topic for tp in reached})
     await client.refresh_metadata(topics)
-    known = {tp: at for tp, at in reached.items() if tp.partition in client.partitions(tp.topic)}
-    times = await _times(client, known)
+    here = [TopicPartition(topic, partition) for topic in topics for partition in client.partitions(topic)]
+    times, unread = await _ahead(client, {tp: reached[tp].offset if tp in reached else 0 for tp in here})
     ids = {topic: id for _, marker in markers for topic, id in marker.topic_ids.items()}
     found = {}
     for topic in topics:
@@ -233,18 +233,24 @@ async def _inputs(
                 for tp, at in sorted(reached.items())
                 if tp.topic == topic
             },
+            [tp.partition for tp in here if tp.topic == topic and tp in unread],
         )
     return found
 
 
-async def _times(client: Client, reached: Mapping[TopicPartition, Reached]) -> dict[TopicPartition, int]:
-    """When the first record came into being that is not in the state; where there is none, a time after all others."""
-    if not reached:
-        return {}
-    ends = await _ends(client, reached, READ_UNCOMMITTED)
-    latest = await Admin(client).list_offsets(dict.fromkeys(reached, "max_timestamp"))
+async def _ahead(
+    client: Client, offsets: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+    """When the first record from these offsets on came into being; where there is none, a time after all others. And
+    the partitions that have one, or of which that could not be found out."""
+    if not offsets:
+        return {}, set()
+    begins = await Admin(client).list_offsets(dict.fromkeys(offsets, "earliest"))
+    ends = await _ends(client, offsets, READ_UNCOMMITTED)
+    latest = await Admin(client).list_offsets(dict.fromkeys(offsets, "max_timestamp"))
     found = {tp: timestamp + 1 for tp, (_, timestamp, _) in latest.items() if timestamp >= 0}
-    waiting = {tp: at.offset for tp, at in reached.items() if at.offset < ends[tp]}
+    waiting = {tp: at for tp, offset in offsets.items() if (at := max(offset, begins[tp][0])) < ends[tp]}
+    unread = set(waiting)
     consumer = Consumer(client, auto_offset_reset="earliest", isolation="read_uncommitted")
     consumer.assign(waiting)
     loop = asyncio.get_running_loop()
@@ -256,12 +262,14 @@ async def _times(client: Client, reached: Mapping[TopicPartition, Reached]) -> d
                 times = records.decode_lists(batches.records, from_offset=batches.from_offset).timestamps
                 if tp in waiting and times:
                     found[tp] = times[0]
-                if times or batches.next_offset >= ends[tp]:  # markers of transactions alone
+                if times or batches.next_offset >= ends[tp]:
+                    if tp in waiting and not times:
+                        unread.discard(tp)  # markers of transactions alone
                     waiting.pop(tp, None)
                     consumer.pause([tp])
     finally:
         await consumer.close()
-    return found
+    return found, unread
 
 
 # --- Topics between steps ---------------------------------------------------------------------------

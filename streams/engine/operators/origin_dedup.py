@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...errors import RecordError
 from ..event import Event
 from ..origin import origin_of
-from ..placement import LEAST
+from ..placement import FARTHEST
 from ..tables import TableSpec
 from .operator import Context, Failed, Outputs, raise_failed
 
@@ -26,7 +26,7 @@ class OriginDedup:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.specs = (TableSpec(name, placement=LEAST),)
+        self.specs = (TableSpec(name, placement=FARTHEST),)
         self.counts = {REPEATED: 0}
         self._failed: Failed = raise_failed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +22,7 @@ from isthmus.streams.engine.codecs import encode_table_key, encode_table_value
 from isthmus.streams.engine.event import Event
 from isthmus.streams.engine.heartbeats import Heartbeat
 from isthmus.streams.engine.operators.keeping import pack_event, unpack_event
+from isthmus.streams.engine.origin import HEADER, Copy, Origin, Origins, current_origins
 from isthmus.streams.engine.stores.memory import MemoryStore
 from isthmus.streams.engine.task import Task, TaskId
 from isthmus.streams.runtime.layout import Layout
@@ -61,8 +62,10 @@ def saved_of(
     tables: Mapping[str, list[tuple[list[Row], bytes | None]]],
     inputs: Mapping[str, list[int]],
     between: Mapping[str, list[list[Row]]] | None = None,
+    unread: Iterable[int] = (),
 ) -> Savepoint:
-    """tables: rows and the marker of each partition; inputs: offsets; between: what is left, by partition."""
+    """tables: rows and the marker of each partition; inputs: offsets; between: what is left, by partition; unread:
+    partitions of inputs that have more."""
     topics = {}
     for name, parts in tables.items():
         made = [part_of(folder, "tables", name, p, rows, marker) for p, (rows, marker) in enumerate(parts)]
@@ -71,7 +74,7 @@ def saved_of(
     for name, some in (between or {}).items():
         made = [part_of(folder, "topics", name, p, rows, None) for p, rows in enumerate(some)]
         left[name] = Topic(name, len(made), {}, tuple(made))
-    reached = {name: Input("", len(at), dict(enumerate(map(Reached, at)))) for name, at in inputs.items()}
+    reached = {name: Input("", len(at), dict(enumerate(map(Reached, at))), list(unread)) for name, at in inputs.items()}
     return finish(folder, Manifest(app.id, "", 0, topics, left, reached))
 
 
@@ -100,6 +103,18 @@ def rows_of(plan: Plan) -> dict[TopicPartition, dict[bytes, bytes]]:
             if value is not None:
                 found[put.tp][key] = value
     return {tp: rows for tp, rows in found.items() if rows}
+
+
+def stores_of(app: App, plan: Plan) -> Callable[[str, int], MemoryStore]:
+    """What tasks are restored from, once the plan is carried out."""
+    rows, specs = rows_of(plan), app.all_tables()
+
+    def store_of(table: str, partition: int) -> MemoryStore:
+        store, tp = MemoryStore(specs[table]), TopicPartition(app.changelog_topic(table), partition)
+        store.restore(rows.get(tp, {}).items(), 0, plan.markers[tp].encode() if tp in plan.markers else None)
+        return store
+
+    return store_of
 
 
 # --- Rows -------------------------------------------------------------------------------------------
@@ -383,21 +398,121 @@ def test_what_tasks_have_seen_and_timers_without_a_key_are_in_all_tasks(tmp_path
         ]
         for name, parts in rows.items()
     }
-    plan = rescaled(app, saved_of(tmp_path, app, tables, {"in": [0, 0]}), 3).plan
-    found = {
-        (tp.topic, tp.partition): {
-            specs[name].decode_key(key): specs[name].decode_value(value) for key, value in its.items()
+    saved = saved_of(tmp_path, app, tables, {"in": [0, 0]})
+
+    def found(partitions: int) -> dict[tuple[str, int], dict[Any, Any]]:
+        return {
+            (name, tp.partition): {
+                specs[name].decode_key(key): specs[name].decode_value(value) for key, value in its.items()
+            }
+            for tp, its in rows_of(rescaled(app, saved, partitions).plan).items()
+            for name in rows
+            if tp.topic == app.changelog_topic(name)
         }
-        for tp, its in rows_of(plan).items()
-        for name in rows
-        if tp.topic == app.changelog_topic(name)
-    }
+
     merged = {
-        "once": {("fra", "in", 0): 4},  # what one task has not applied is applied
+        "once": {("fra", "in", 0): 7},  # nothing is left to read, so that the other one lacks nothing
         "seen": {1: [10, 20, 30]},
         "twice-timers": {(0, 50, None, ""): 1, (0, 60, None, ""): 1},
     }
-    assert found == {(app.changelog_topic(name), p): merged[name] for name in rows for p in range(3)}
+    assert found(3) == {(name, p): merged[name] for name in rows for p in range(3)}
+    assert found(2) == {(name, p): rows[name][p] for name in rows for p in range(2)}, "they stay where they are"
+
+
+# --- What was applied, by its origin ----------------------------------------------------------------
+
+
+def once() -> App:
+    app = App("app")
+    app.stream(app.topic("in")).dedup_origin(name="once").group_by_key().count(name="n").stream().to("out")
+    return app
+
+
+@pytest.fixture
+def origins() -> Iterator[None]:
+    token = current_origins.set(Origins())
+    yield
+    current_origins.reset(token)
+
+
+def brought(key: bytes, partition: int, offset: int) -> Event:
+    """As a bridge has a record of the input."""
+    header = (HEADER, Origin("", "in", partition, offset).encode())
+    return Event(key, 1, offset, "in", partition, offset, (header,))
+
+
+ONE_TO_EIGHT = [str(count) for count in range(1, 9)]
+
+
+def counts_of(tasks: Iterable[Tasks]) -> dict[bytes, list[str]]:
+    """What each key was counted to."""
+    found: dict[bytes, list[str]] = {}
+    for each in tasks:
+        for _, key, count, _ in each.out:
+            found.setdefault(key, []).append(count)
+    return found
+
+
+@pytest.mark.usefixtures("origins")
+def test_what_a_task_behind_a_bridge_has_not_read_must_be_read_before_it_counts_as_repeated(tmp_path: Path) -> None:
+    app, bridge = once(), "app-in-copartitioned"
+    specs = app.all_tables()
+    keys = [next(key for key in (b"k%d" % n for n in range(20)) if partition_for_key(key, 2) == p) for p in (0, 1)]
+    records = [brought(keys[n % 2], 0, n) for n in range(16)]
+    layout = Layout.of(app, {"in": 1}, dict.fromkeys(specs, 2))
+
+    def ran(read: Iterable[Event]) -> Tasks:
+        tasks = Tasks(app, layout, lambda table, _: MemoryStore(specs[table]))
+        for event in read:
+            tasks.give(event, together=False)
+        return tasks
+
+    left: list[Row] = [(event.key, b"1") for event in records[1:10:2]]
+    with pytest.raises(
+        AppError, match=rf"step once .* and {bridge} has records that it has not read yet: .* streams lag"
+    ):
+        rescaled(app, ran(records[:10:2]).saved(tmp_path / "behind", {bridge: [[], left]}), 3)
+    first = ran(records[:10])
+    heartbeats: list[list[Row]] = [[(None, None)], [(None, None)]]
+    plan = rescaled(app, first.saved(tmp_path / "even", {bridge: heartbeats}), 3).plan
+    then = Tasks(app, Layout.of(app, {"in": 1}, dict.fromkeys(specs, 3)), stores_of(app, plan))
+    for event in records:  # a bridge that runs at least once brings some again
+        then.give(event, together=False)
+    assert counts_of([first, then]) == dict.fromkeys(keys, ONE_TO_EIGHT)
+
+
+@pytest.mark.usefixtures("origins")
+def test_a_task_that_reads_a_partition_itself_may_have_more_to_read(tmp_path: Path) -> None:
+    app = once()
+    specs = app.all_tables()
+    keys = [next(key for key in (b"k%d" % n for n in range(30)) if partition_for_key(key, 3) == p) for p in range(3)]
+    first = Tasks(app, Layout.of(app, {"in": 3}, {}), lambda table, _: MemoryStore(specs[table]))
+    for partition, read in enumerate((8, 3, 0)):
+        for offset in range(read):
+            first.give(Event(keys[partition], 1, offset, "in", partition, offset), together=False)
+    plan = rescaled(app, first.saved(tmp_path, unread=[1, 2]), 7).plan
+    then = Tasks(app, Layout.of(app, {"in": 3}, dict.fromkeys(specs, 7)), stores_of(app, plan))
+    for partition, key in enumerate(keys):
+        for offset in range(8):
+            then.give(brought(key, partition, offset), together=False)
+    assert counts_of([first, then]) == dict.fromkeys(keys, ONE_TO_EIGHT)
+
+
+def test_records_that_bring_their_origin_along_must_be_read_first(tmp_path: Path) -> None:
+    """They may be in any partition of the input."""
+    app = once()
+    spec = app.all_tables()["once"]
+    rows: list[Row] = [(spec.encode_key(("fra", "orders", 0)), b"2")]
+    marker = Marker("app", 3, tuple(app.all_tables()), {"in": Position(5)}).encode()
+    tables: dict[str, Any] = {name: [([], marker)] * 2 for name in app.all_tables()} | {
+        "once": [(rows, marker), ([], marker)]
+    }
+    saved = saved_of(tmp_path / "unread", app, tables, {"in": [5, 5]}, unread=[1])
+    with pytest.raises(AppError, match=r"step once .* and in has records that it has not read yet"):
+        rescaled(app, saved, 3)
+    assert not rescaled(app, saved, 3, origins=Origins("", {"in": Copy("fra", "orders")})).notes
+    [note] = rescaled(app, saved_of(tmp_path / "read", app, tables, {"in": [5, 5]}), 3).notes
+    assert "records of orders of fra that came in in, whose partitions go through a bridge" in note
 
 
 # --- Steps of pipelines -----------------------------------------------------------------------------
@@ -448,6 +563,7 @@ class Tasks:
         self.tasks, self.chains = [], []
         for partition in range(self.size):
             task = Task(app.id, TaskId(self.name, partition), {name: stores(name, partition) for name in part.tables})
+            task.restored()
             self.tasks.append(task)
             parts = layout.parts(task)
             list(parts.read())
@@ -459,7 +575,7 @@ class Tasks:
         bridged = f"{self.app.id}-{event.topic}-copartitioned"
         topic = bridged if bridged in self.layout.bridges else event.topic
         partition = partition_for_key(event.key, self.size)
-        copy = Event(event.key, event.value, event.timestamp_ms, topic, partition, event.offset)
+        copy = Event(event.key, event.value, event.timestamp_ms, topic, partition, event.offset, event.raw_headers)
         if together:
             self.complete(event.timestamp_ms)
         for chain in self.chains[partition]:
@@ -487,7 +603,7 @@ class Tasks:
         for node, events in given.items():
             self.out += [(node, each.key, str(each.value), each.timestamp_ms) for each in events]
 
-    def saved(self, folder: Path) -> Savepoint:
+    def saved(self, folder: Path, between: Mapping[str, list[list[Row]]] | None = None, **more: Any) -> Savepoint:
         tables: dict[str, list[tuple[list[Row], bytes | None]]] = {name: [] for name in self.tables}
         for task, chains in zip(self.tasks, self.chains, strict=True):
             for chain in chains:
@@ -495,7 +611,8 @@ class Tasks:
             checkpoint = task.checkpoint()
             for name, records in checkpoint.rows.items():
                 tables[name].append(as_read([each.key for each in records], [each.value for each in records], "here"))
-        return saved_of(folder, self.app, tables, {"left": [0] * self.size, "right": [0] * self.size})
+        inputs = {name: [0] * self.layout.counts[name] for name in self.app.input_topics()}
+        return saved_of(folder, self.app, tables, inputs, between, **more)
 
 
 @pytest.mark.parametrize("give", [give_windows, give_joins, give_tables, give_others])
@@ -526,13 +643,7 @@ def test_steps_go_on_as_if_they_had_always_had_as_many_tasks(
     always.complete(END_MS)
     for event in read[: len(read) // 2]:
         first.give(event)
-    rows = rows_of(rescaled(app, first.saved(tmp_path), after).plan)
-
-    def moved(table: str, partition: int) -> MemoryStore:
-        store = MemoryStore(specs[table])
-        store.restore(rows.get(TopicPartition(app.changelog_topic(table), partition), {}).items(), 0)
-        return store
-
+    moved = stores_of(app, rescaled(app, first.saved(tmp_path), after).plan)
     then = Tasks(app, Layout.of(app, inputs, dict.fromkeys(first.tables, after)), moved)
     for event in read[len(read) // 2 :]:
         then.give(event)
@@ -541,7 +652,9 @@ def test_steps_go_on_as_if_they_had_always_had_as_many_tasks(
     assert len(first.out) > 5 and len(then.out) > 5
 
 
-def test_what_a_slow_task_has_not_read_yet_is_not_late_afterwards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_ms", [2_000, -1], ids=["slow", "has read nothing"])
+@pytest.mark.parametrize("inputs", [2, 3], ids=["bridged", "grown"])
+def test_what_a_slow_task_has_not_read_yet_is_not_late_afterwards(tmp_path: Path, inputs: int, read_ms: int) -> None:
     app = App("app")
     app.stream(app.topic("left")).tumbling(1).count(name="n").final().to("out")
     specs = app.all_tables()
@@ -550,25 +663,28 @@ def test_what_a_slow_task_has_not_read_yet_is_not_late_afterwards(tmp_path: Path
     first = Tasks(app, Layout.of(app, {"left": 2}, {}), lambda table, _: MemoryStore(specs[table]))
     unread = []
     for event in events:
-        if event.timestamp_ms > 6_000 or (event.timestamp_ms > 2_000 and partition_for_key(event.key, 2)):
+        if event.timestamp_ms > 6_000 or (event.timestamp_ms > read_ms and partition_for_key(event.key, 2)):
             unread.append(event)
         else:
             first.give(event, together=False)
     assert first.out
-    plan = rescaled(app, first.saved(tmp_path), 3).plan
-    rows = rows_of(plan)
-
-    def moved(table: str, partition: int) -> MemoryStore:
-        store = MemoryStore(specs[table])
-        store.restore(rows[TopicPartition(app.changelog_topic(table), partition)].items(), 0)
-        return store
-
-    then = Tasks(app, Layout.of(app, {"left": 2}, dict.fromkeys(first.tables, 3)), moved)
+    saved = first.saved(tmp_path)
+    moved = stores_of(app, rescale(app, saved, {"left": inputs}, positions_of(saved), 3).plan)
+    then = Tasks(app, Layout.of(app, {"left": inputs}, dict.fromkeys(first.tables, 3)), moved)
     for event in unread:
         then.give(event, together=False)
     then.complete(END_MS)
     found = [(key, start) for _, key, _, start in first.out + then.out]
     assert len(found) == len(set(found)) == 9 * len(keys)
+
+
+def test_a_task_that_has_begun_nothing_is_the_one_that_is_least_far(tmp_path: Path) -> None:
+    app = counting()
+    some = Marker("app", 3, ("counts",), {"in": Position(5)}, {}, {"counts": 70}, seen(60, 0)).encode()
+    found = rescaled(app, saved_of(tmp_path, app, {"counts": [([], some), ([], None)]}, {"in": [5, 0]}), 3).plan
+    [marker] = {marker.encode() for marker in found.markers.values()}
+    assert Marker.decode(marker, "app", "here").times == {}
+    assert Marker.decode(marker, "app", "here").watermarks == {"in": {}}
 
 
 def test_a_global_table_of_several_partitions_keeps_its_markers(tmp_path: Path) -> None:
