@@ -235,7 +235,7 @@ class Layout:
         topics = _read(part) & its
         tables = [watermarks_of(part), *(spec.name for node in part for spec in node.specs)]
         is_kept = not task.stores.keys().isdisjoint(tables)  # bridges have none of them
-        kept = task.watermarks.setdefault(part_of(part), {}) if is_kept else None
+        kept = task.watermarks.setdefault(self._declared(part), {}) if is_kept else None
         upstreams = {name: self._writers(name) for name in topics if self.topics[name].has_heartbeats}
         by = self.app.watermarks if self._is_timed(part) else None
         clocks: dict[frozenset[str], Watermarks] = {}
@@ -266,6 +266,11 @@ class Layout:
             Writer(task.id.subtopology, task.partition, tasks),
             {name: self.topics[name].idle_after_ms for name in topics},
         )
+
+    def _declared(self, part: Sequence[Node]) -> str:
+        """The name of a part in any layout: of what it reads where nothing is bridged."""
+        declared = {bridge: topic for topic, bridge in self.bridged.items()}
+        return part_of(replace(node, topics=tuple(declared.get(name, name) for name in node.topics)) for node in part)
 
     @staticmethod
     def _is_timed(part: Sequence[Node]) -> bool:

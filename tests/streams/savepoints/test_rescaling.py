@@ -678,6 +678,23 @@ def test_what_a_slow_task_has_not_read_yet_is_not_late_afterwards(tmp_path: Path
     assert len(found) == len(set(found)) == 9 * len(keys)
 
 
+def test_what_was_late_is_late_behind_a_bridge_too(tmp_path: Path) -> None:
+    app = App("app")
+    app.stream(app.topic("left")).tumbling(1).count(name="n").final().to("out")
+    specs = app.all_tables()
+    tasks = Tasks(app, Layout.of(app, {"left": 2}, {}), lambda table, _: MemoryStore(specs[table]))
+    given = []
+    for size in (3, 4):  # the second time it was behind one before
+        tasks.give(Event(b"k", 1, 100, "left", 0, 0), together=False)
+        tasks.complete(6_000)
+        given.append([(key, at_ms) for _, key, _, at_ms in tasks.out])
+        moved = stores_of(app, rescaled(app, tasks.saved(tmp_path / str(size)), size).plan)
+        tasks = Tasks(app, Layout.of(app, {"left": 2}, dict.fromkeys(tasks.tables, size)), moved)
+    tasks.give(Event(b"k", 1, 100, "left", 0, 0), together=False)
+    tasks.complete(6_000)
+    assert [*given, tasks.out] == [[(b"k", 999)], [], []]
+
+
 def test_a_task_that_has_begun_nothing_is_the_one_that_is_least_far(tmp_path: Path) -> None:
     app = counting()
     some = Marker("app", 3, ("counts",), {"in": Position(5)}, {}, {"counts": 70}, seen(60, 0)).encode()
