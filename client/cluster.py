@@ -91,19 +91,17 @@ class Client:
     async def start(self, timeout_ms: float = START_TIMEOUT_MS) -> None:
         """Connect to one of the bootstrap addresses. Tries for timeout_ms, then raises ConnectionLost."""
         loop, tried = asyncio.get_running_loop(), ", ".join(self.bootstrap)
-        telling = loop.call_later(
-            TOLD_AFTER_S,
-            log.warning,
-            "no broker of %s answers yet, it is tried for %.0f s: does one run there?",
-            tried,
-            timeout_ms / 1000,
-        )
+        telling = None
+        if timeout_ms > 2 * TOLD_AFTER_S * 1000:  # else the error comes soon enough
+            message = "no broker of %s answers yet, it is tried for %.0f s: does one run there?"
+            telling = loop.call_later(TOLD_AFTER_S, log.warning, message, tried, timeout_ms / 1000)
         try:
             await self.refresh_metadata([], timeout_ms=timeout_ms)
         except ConnectionLost as error:
             raise ConnectionLost(f"no broker of {tried} answers: {error}") from None
         finally:
-            telling.cancel()
+            if telling is not None:
+                telling.cancel()
         self._age_timer = loop.call_later(METADATA_MAX_AGE_S, self._aged)
 
     def operation(self, what: str, timeout_ms: float) -> Operation:
