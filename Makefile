@@ -12,7 +12,7 @@ SOAK_SEEDS ?= 10000
 ARGS ?=
 JOBS ?= 2
 # Integration tests wait more than they compute.
-INTEGRATION_JOBS ?= 3
+INTEGRATION_JOBS ?= 4
 ROOM ?=
 MODEL ?= quorum
 BOUNDS_quorum := --late 0 --epochs 1 --values 1 --losses 0
