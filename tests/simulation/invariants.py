@@ -127,7 +127,7 @@ INVARIANTS = (
             "bridged-topics-begin-anew", "bridges-keep-partitions", "forwarded-records-outside-the-transaction",
             "growth-is-not-looked-for", "lanes-are-committed-apart", "restored-rows-do-not-end",
             "restores-forget-offsets", "savepoints-have-all-between-steps", "savepoints-have-what-is-not-committed",
-            "savepoints-leave-out-what-is-unread", "steps-of-ended-tasks-go-on", "writers-are-left-out",
+            "savepoints-leave-out-what-is-unread", "steps-of-ended-tasks-go-on",
         ),
     ),
     Invariant(

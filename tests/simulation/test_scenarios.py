@@ -163,7 +163,7 @@ LIVELY = {
         "fault_restore": 0.15,
         "grown_clicks": 0.2,
         "grown_pairs": 0.15,
-        "hung": 0.15,
+        "hung": 0.1,
         "in_app-clicks-copartitioned": 0.2,
         "in_app-site-via-site-repartition": 0.7,
         "in_via": 0.7,
