@@ -59,8 +59,9 @@ class Copies:
         """Of a task that has just ended here, with nothing that is not committed."""
         self._left[id] = stores
 
-    def keep(self, ids: Iterable[TaskId]) -> None:
-        """Have copies of these tasks, and of no others."""
+    def keep(self, ids: Iterable[TaskId], moving: Iterable[TaskId] = ()) -> None:
+        """Have copies of these tasks, and of no others. moving: those of which it is told again when they have caught
+        up: whoever assigns may not have heard of it the last time."""
         wanted = dict.fromkeys(ids)
         for id in [id for id in self.stores if id not in wanted]:
             _close(self.stores.pop(id))
@@ -71,6 +72,7 @@ class Copies:
                 self._behind[id] = None
         for stores in left.values():
             _close(stores)
+        self._behind |= dict.fromkeys(moving)
         self._follow()
 
     def take(self, id: TaskId) -> dict[str, Store] | None:

@@ -694,7 +694,8 @@ class StreamWorker:
                 if id not in mine
                 and id.subtopology in known
                 and (id not in here or here[id].keys() == self.layout.tables_of(id))
-            ]
+            ],
+            self.told.moving,
         )
 
     def _caught_up(self, id: TaskId) -> None:

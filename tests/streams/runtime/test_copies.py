@@ -122,3 +122,26 @@ async def test_a_copy_that_comes_anew_while_another_is_counted_is_not_whole_yet(
     made._behind = {ID: None, other: None}
     await made._run(consumer)  # type: ignore[arg-type]
     assert whole == [ID]
+
+
+@run_by(in_loop)
+async def test_who_assigns_hears_again_that_a_copy_which_shall_move_has_caught_up() -> None:
+    """It may have asked while that was not known: when copies are kept anew, their lags are unknown for a moment."""
+    heard: list[TaskId] = []
+
+    async def poll(timeout_ms: float) -> list[FetchedBatches]:
+        await asyncio.sleep(0)
+        if len(heard) == 1 and not made._behind:
+            made.keep([ID], [ID])
+        elif heard:
+            made.stores.clear()
+            made._behind.clear()
+        return []
+
+    made, consumer = copies_of(Counted(lambda: None), heard.append), Once()
+    consumer.poll_batches = poll  # type: ignore[method-assign]
+    consumer.assign = lambda given: None  # type: ignore[attr-defined]
+    made._consumer, made._behind = consumer, {ID: None}  # type: ignore[assignment]
+    made._following = asyncio.get_running_loop().create_task(made._run(consumer))  # type: ignore[arg-type]
+    await asyncio.wait_for(made._following, 1)
+    assert heard == [ID, ID]

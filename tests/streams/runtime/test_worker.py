@@ -613,7 +613,7 @@ async def test_a_task_that_runs_or_is_not_of_this_layout_has_no_copy_beside_it(m
     [mine] = world.worker.running
     other, unknown = TaskId(mine.subtopology, 1), TaskId("before", 1)
     kept: list[list[TaskId]] = []
-    monkeypatch.setattr(world.worker.copies, "keep", kept.append)
+    monkeypatch.setattr(world.worker.copies, "keep", lambda ids, moving=(): kept.append(ids))
     world.worker._keep_copies([mine, other, unknown])
     assert kept == [[other]]
     world.worker.told = Told(copies=(other, unknown), moving=(other,))
