@@ -41,7 +41,7 @@ from .connection import introduction
 from .coordinator import GROUP as GROUP_KEY
 from .coordinator import STATE_TOPICS, TRANSACTION, Coordinator
 from .deletion import delete_before
-from .errors import ClientError, ConnectionLost, UnsupportedVersion, no_topic
+from .errors import ClientError, UnsupportedVersion, no_topic
 from .groups import GroupDescription, of_classic_group, of_consumer_group
 from .offsets import fetch_offsets, fetch_own_ends
 from .open_transactions import OpenTransaction, PartitionProducer, TransactionDescription, TransactionListing
@@ -134,7 +134,7 @@ class Admin:
                     error = KafkaError.of(ErrorCode.NOT_CONTROLLER, f"{name}: the broker knows no controller")
                 except ClientError as failed:
                     error = failed
-                    was_lost = was_lost or (isinstance(failed, ConnectionLost) and failed.was_sent)
+                    was_lost = was_lost or failed.was_sent
                 await operation.again(error)
                 await self.client.refresh_metadata([])
                 is_refused = isinstance(error, KafkaError) and self.client.controller_id in self.client.nodes
@@ -484,7 +484,7 @@ class Admin:
                     error: KafkaError | ClientError = KafkaError.of(one.error_code, coordinator.name)
                 except ClientError as failed:
                     error = failed
-                    was_lost = was_lost or (isinstance(failed, ConnectionLost) and failed.was_sent)
+                    was_lost = was_lost or failed.was_sent
                 await operation.again(error)
 
     # --- Transactions -------------------------------------------------------------------------------

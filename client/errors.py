@@ -11,14 +11,16 @@ from .types import TopicPartition
 
 
 class ClientError(Exception):
-    """Base class of the errors of this package. retriable: whether the same call may succeed later."""
+    """Base class of the errors of this package. retriable: whether the same call may succeed later. was_sent: whether a
+    broker may have the request, and may have done it, though no answer came."""
 
     retriable = False
+    was_sent = False
 
 
 class ConnectionLost(ClientError):
     """A broker cannot be reached, or the connection broke before all answers arrived. A request that may be executed
-    twice can be retried. was_sent: whether the broker may have the request; False: there was no connection for it."""
+    twice can be retried. was_sent is False where there was no connection for it."""
 
     retriable = True
     was_sent = True
