@@ -101,12 +101,10 @@ def unknown_as_none(row: dict[str, Any]) -> dict[str, Any]:
     if not row["topic"]:
         return {**row, "partition": None, "next_offset": None, **NOT_SEEN}
     if row["unseen_ms"] > UNSEEN_AFTER_MS and not row["reason"]:
-        reason = (
-            f"{row['source_topic']}-{row['partition']}: the source has not answered for {row['unseen_ms'] // 1000} s"
-        )
-        row = {**row, **NOT_SEEN, "reason": reason}
-    is_seen = row["source_high_watermark"] is not None and row["source_high_watermark"] >= 0
-    return row if is_seen and row["age_ms"] <= SILENT_AFTER_MS else {**row, **NOT_SEEN}
+        place, silent_s = f"{row['source_topic']}-{row['partition']}", row["unseen_ms"] // 1000
+        return {**row, **NOT_SEEN, "reason": f"{place}: the source has not answered for {silent_s} s"}
+    is_seen = row["source_high_watermark"] >= 0 and row["age_ms"] <= SILENT_AFTER_MS
+    return row if is_seen else {**row, **NOT_SEEN}
 
 
 def ages(rows: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, int]:
