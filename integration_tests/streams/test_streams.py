@@ -66,6 +66,14 @@ class Case:
         topics = [NewTopic(f"{self.name}.{each}", partitions, -1, options) for each in (*self.inputs, "out")]
         await Admin(client).create_topics(topics)
 
+    async def begin(self, client: Client) -> None:
+        """Have 6,000 events, and a worker that has counted them and ended."""
+        await self.create(client)
+        await self.produce(client, 6_000)
+        with self.worker().ready() as worker:
+            await self.exact(client)
+            assert worker.end() == 0, worker.log
+
     async def produce(self, client: Client, count: int, pause_s: float = 0.0) -> None:
         producer = Producer(client, linger_ms=2)
         await producer.start()
@@ -214,11 +222,7 @@ def test_rows_of_a_transaction_that_was_not_committed_do_not_count(case: Case) -
 
     async def scenario() -> None:
         async with clients(case.broker.bootstrap) as (client,):
-            await case.create(client)
-            await case.produce(client, 6_000)
-            with case.worker().ready() as first:
-                await case.exact(client)
-                assert first.end() == 0, first.log
+            await case.begin(client)
             rows = await table_reader.read(client, case.name, ("counts",))
             [partition] = [row.partition for row in rows.rows if row.key == b"k1"]
             # What a worker leaves that dies between its rows and its commit.
@@ -245,11 +249,7 @@ def test_what_killed_workers_without_a_name_have_open_is_ended_by_the_first_that
 
     async def scenario() -> None:
         async with clients(case.broker.bootstrap) as (client,):
-            await case.create(client)
-            await case.produce(client, 6_000)
-            with case.worker().ready() as first:
-                await case.exact(client)
-                assert first.end() == 0, first.log
+            await case.begin(client)
             names = {"classic": "0f" * 16, "consumer": "member-" + "0f" * 16}  # as their workers have
             killed = f"{case.name}-{names.pop(protocol)}"
             others = [f"{case.name}-{each}" for each in (*names.values(), f"other-{'0f' * 16}", "some-name")]

@@ -99,9 +99,8 @@ class OpenWindows:
         if not self.is_closed(self._earliest_ms):
             return []
         found = [(start, list(self._by_start[start])) for start in sorted(self._by_start) if self.is_closed(start)]
-        self._earliest_ms = min(
-            self._by_start, default=AFTER_ALL_MS
-        )  # those found are among them until they are removed
+        # Those found are among them until they are removed.
+        self._earliest_ms = min(self._by_start, default=AFTER_ALL_MS)
         return found
 
     def keys(self, start_ms: int) -> list[Any]:
